@@ -1,17 +1,29 @@
 """Push servers that `push-figures` and `demo-push` start and measure: Pollux, nchan, Pushpin, Centrifugo, and a bare loop
 of send(2) (`pollux lab floor --push`) or of io_uring (`--push --uring`). Each server has a separate configuration in a
 temporary directory, listens on a free port of 127.0.0.1, and ends with the script."""
-import asyncio, ctypes, json, os, resource, shutil, signal, socket, subprocess, threading, time, urllib.request
+import asyncio, base64, ctypes, hashlib, hmac, json, os, resource, shutil, signal, socket, subprocess, threading, time
+import urllib.request
 
 PATIENCE_S = 60
 TICK = os.sysconf("SC_CLK_TCK")
-# Connections for one table of descriptors: a fifth of it is left for everything else.
-PER_TABLE = resource.getrlimit(resource.RLIMIT_NOFILE)[1] * 4 // 5
+HARD_LIMIT = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+# Connections for one table of descriptors: a fifth of it is left for everything else. Scripts may set a lower number, to
+# try with few subscribers what a low limit makes necessary with many.
+PER_TABLE = HARD_LIMIT * 4 // 5
+SECRET = "0123456789abcdef0123456789abcdef"
 NCHAN = "/usr/lib/nginx/modules/ngx_nchan_module.so"
 
 
 class Unavailable(Exception):
     """The reason why a server cannot be measured here."""
+
+
+def token(claims):
+    """Returns a JWT with these claims and an expiry, signed with SECRET."""
+    encode = lambda part: base64.urlsafe_b64encode(part).rstrip(b"=")
+    parts = [{"alg": "HS256", "typ": "JWT"}, {"exp": int(time.time()) + 86400, **claims}]
+    text = b".".join(encode(json.dumps(part).encode()) for part in parts)
+    return (text + b"." + encode(hmac.new(SECRET.encode(), text, hashlib.sha256).digest())).decode()
 
 
 def ends_with_us():
@@ -59,6 +71,8 @@ class Server:
     resumes = True
     # Whether the server can spread its connections over several tables of descriptors.
     spreads = False
+    # The fields of each subscriber's request.
+    subscribe_arguments = ()
 
     def __init__(self, directory, tls, pollux, subscribers, pin=()):
         self.directory = os.path.join(directory, f"{self.name}-{'tls' if tls else 'tcp'}")
@@ -70,6 +84,8 @@ class Server:
         self.scheme = "https" if tls else "http"
         self.processes = []
         self.publish_arguments = []
+        # How many tables of descriptors the connections need.
+        self.tables = -(-subscribers // PER_TABLE)
         if subscribers > PER_TABLE and not self.spreads:
             raise Unavailable(f"{self.name} would need descriptors for {subscribers:,} connections in one process; this "
                               f"machine allows {PER_TABLE:,} connections")
@@ -161,20 +177,27 @@ class Server:
     def trust(self):
         return ["--insecure"] if self.tls else []
 
+    def urls(self):
+        """Returns the URL of each process at which subscribers are; updates are published at each."""
+        return [self.subscribe_url]
+
     def load_arguments(self):
-        return [self.subscribe_url] + self.trust() + self.publish_arguments
+        return self.trust() + list(self.subscribe_arguments) + self.publish_arguments
 
     def nginx_main(self, more="daemon off;"):
-        """Returns the part of nginx's configuration before `http`: one worker with room for all connections."""
+        """Returns the part of nginx's configuration before `http`: one worker with room for all connections, or as many as
+        need tables of descriptors."""
         user = "user www-data;" if os.geteuid() == 0 else ""
+        # The kernel spreads connections over the workers by a hash, so that some get more than others.
+        each = self.subscribers if self.tables == 1 else PER_TABLE
         return f"""
 {user}
 {more}
-worker_processes 1;
-worker_rlimit_nofile {self.subscribers + 4000};
+worker_processes {self.tables};
+worker_rlimit_nofile {min(each + 4000, HARD_LIMIT)};
 pid {self.directory}/nginx.pid;
 error_log {self.directory}/error.log;
-events {{ worker_connections {self.subscribers + 2000}; }}
+events {{ worker_connections {each + 2000}; }}
 """
 
     def let_go(self):
@@ -190,12 +213,16 @@ class Pollux(Server):
     # The least; more are started where their tables of descriptors are too small.
     workers = 1
 
+    def access(self):
+        """Returns the arguments that decide who may subscribe and publish."""
+        return ["--hub-anonymous", "--hub-publish-anonymous"]
+
     def start(self):
         port = free_port()
         # Each worker has a table of its own. The kernel spreads connections over listeners by a hash.
-        workers = max(self.workers, -(-self.subscribers // PER_TABLE))
+        workers = max(self.workers, self.tables)
         arguments = [self.pollux, "serve", self.site, "--listen", f"127.0.0.1:{port}", "--workers", str(workers),
-                     "--hub", "--hub-anonymous", "--hub-publish-anonymous"]
+                     "--hub", *self.access()]
         if self.tls:
             arguments += ["--tls-cert", self.certificate, "--tls-key", self.key]
         self.spawn(arguments)
@@ -207,27 +234,48 @@ class Pollux(Server):
         return subprocess.run([self.pollux, "--version"], stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
+class PolluxTokens(Pollux):
+    """The same where each subscriber has a token that expires. All tokens have the same rights: the hub keeps what a token
+    permits, and when it expires, but not the token."""
+
+    name = "pollux-tokens"
+
+    def access(self):
+        publisher = f"Authorization: Bearer {token({'mercure': {'publish': ['*']}})}"
+        subscriber = f"Authorization: Bearer {token({'mercure': {'subscribe': ['load']}})}"
+        self.publish_arguments = ["--publish-header", publisher]
+        self.subscribe_arguments = ["--header", subscriber]
+        return ["--hub-jwt-key", self.file("hub.key", SECRET)]
+
+
 class BareLoop(Server):
     name = "bare loop"
     resumes = False
+    # Each process has a table of its own, at an address of its own.
+    spreads = True
     flags = []
 
     def start(self):
         if self.tls:
             raise Unavailable("the bare loop has no TLS")
-        process = self.spawn([self.pollux, "lab", "floor", "--push", *self.flags], stdout=subprocess.PIPE, text=True)
-        line = process.stdout.readline()
-        if not line:
-            raise Unavailable(f"the bare loop does not start: {self.logs()}")
-        self.subscribe_url = f"http://{json.loads(line)['addresses'][0]}/"
-        # The generator would treat a URL without a path as a Mercure hub.
-        self.subscribe_url += "load"
+        self.addresses = []
+        for _ in range(self.tables):
+            process = self.spawn([self.pollux, "lab", "floor", "--push", *self.flags], stdout=subprocess.PIPE, text=True)
+            line = process.stdout.readline()
+            if not line:
+                raise Unavailable(f"the bare loop does not start: {self.logs()}")
+            self.addresses.append(json.loads(line)["addresses"][0])
+        self.subscribe_url = self.urls()[0]
         self.plain_url = None
+
+    def urls(self):
+        # The generator would treat a URL without a path as a Mercure hub.
+        return [f"http://{address}/load" for address in self.addresses]
 
     def let_go(self):
         # The loop looks at a subscriber only when it sends to it, and the first send after a close still succeeds.
-        for _ in range(2):
-            with urllib.request.urlopen(urllib.request.Request(self.subscribe_url, b"data=nothing"), timeout=PATIENCE_S):
+        for url in 2 * self.urls():
+            with urllib.request.urlopen(urllib.request.Request(url, b"data=nothing"), timeout=PATIENCE_S):
                 time.sleep(0.1)
 
 
@@ -240,6 +288,7 @@ class BareRing(BareLoop):
 
 class Nchan(Server):
     name = "nchan"
+    spreads = True
 
     def start(self):
         nginx = find("nginx")
@@ -255,7 +304,7 @@ http {{
   nchan_shared_memory_size 512M;
   client_body_temp_path {self.directory}/body;
   server {{
-    listen 127.0.0.1:{port}{" ssl" if self.tls else ""} backlog=4096;
+    listen 127.0.0.1:{port}{" ssl" if self.tls else ""} backlog=4096{" reuseport" if self.tables > 1 else ""};
     {tls}
     keepalive_requests 1000000;
     root {self.site};
@@ -430,7 +479,8 @@ class Centrifugo(Server):
         return subprocess.run([find("centrifugo"), "version"], stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
-SERVERS = {server.name.replace(" ", "-"): server for server in (Pollux, BareLoop, BareRing, Nchan, Pushpin, Centrifugo)}
+SERVERS = {server.name.replace(" ", "-"): server for server in (Pollux, PolluxTokens, BareLoop, BareRing, Nchan, Pushpin,
+                                                                       Centrifugo)}
 
 
 def make_certificate(directory):
@@ -443,35 +493,71 @@ def make_certificate(directory):
     os.chmod(os.path.join(directory, "key.pem"), 0o644)
 
 
+def shares(server, count):
+    """Divides subscribers among the URLs of a server. Returns each URL with the number of its subscribers."""
+    urls = server.urls()
+    return [(url, count // len(urls) + (index < count % len(urls))) for index, url in enumerate(urls)]
+
+
 class Holder:
     """`pollux idle`: holds connections open and discards what they receive; subscribers, unless `kind` has other flags. If
     they are more than one table of descriptors has room for, several threads hold them, each with a table of its own."""
 
     def __init__(self, server, count, source="127.0.1.0/24", pin=(), kind=("--subscribe",)):
-        arguments = [server.pollux, "idle", server.subscribe_url, "-c", str(count), *kind, "--json", "--source", source,
-                     "--timeout", f"{PATIENCE_S}s"] + server.trust()
+        self.processes = []
+        for url, share in shares(server, count):
+            if share:
+                self.hold(server, url, share, source, pin, kind)
+
+    def hold(self, server, url, count, source, pin, kind):
+        arguments = [server.pollux, "idle", url, "-c", str(count), *kind, "--json", "--source", source, "--timeout",
+                     f"{PATIENCE_S}s", *server.trust(), *server.subscribe_arguments]
         if pin:
             arguments = ["taskset", "-c", ",".join(map(str, pin))] + arguments
-        self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                        preexec_fn=ends_with_us)
-        line = self.process.stdout.readline()
+        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   preexec_fn=ends_with_us)
+        self.processes.append(process)
+        line = process.stdout.readline()
         if not line:
-            raise Unavailable(f"{server.name}: {self.process.stderr.read().strip()} {server.logs()}")
+            raise Unavailable(f"{server.name}: {process.stderr.read().strip()} {server.logs()}")
 
     def stop(self):
-        """Ends the process and returns the number of subscribers that were open at the end."""
-        self.process.send_signal(signal.SIGINT)
-        out, _ = self.process.communicate(timeout=PATIENCE_S)
-        return json.loads(out.splitlines()[-1])["held"]
+        """Ends the processes and returns the number of subscribers that were open at the end."""
+        for process in self.processes:
+            process.send_signal(signal.SIGINT)
+        outputs = [process.communicate(timeout=PATIENCE_S)[0] for process in self.processes]
+        return sum(json.loads(out.splitlines()[-1])["held"] for out in outputs)
 
 
 def load(server, subscribers, arguments, pin=(), source="127.0.2.0/24"):
-    """Runs `pollux load --subscribe` and returns its document."""
-    command = [server.pollux, "load", "--subscribe", str(subscribers), "--json", "--source", source, "--connect-timeout",
-               f"{PATIENCE_S}s"] + server.load_arguments() + arguments
-    if pin:
-        command = ["taskset", "-c", ",".join(map(str, pin))] + command
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=20 * PATIENCE_S)
-    if not done.stdout:
-        raise Unavailable(f"{server.name}: {done.stderr.strip()}")
-    return json.loads(done.stdout)
+    """Runs `pollux load --subscribe` and returns its document. A server with several URLs gets one generator for each, all
+    at the same time and with a subscriber at least; then deliveries are added up, and each time is that of the slowest."""
+    started = []
+    for url, share in shares(server, subscribers):
+        command = [server.pollux, "load", url, "--subscribe", str(max(share, 1)), "--json", "--source", source,
+                   "--connect-timeout", f"{PATIENCE_S}s"] + server.load_arguments() + arguments
+        if pin:
+            command = ["taskset", "-c", ",".join(map(str, pin))] + command
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        preexec_fn=ends_with_us))
+    documents = []
+    for process in started:
+        out, error = process.communicate(timeout=20 * PATIENCE_S)
+        if not out:
+            raise Unavailable(f"{server.name}: {error.strip()}")
+        documents.append(json.loads(out))
+    return merge(documents)
+
+
+def merge(documents):
+    """Makes one document of those of generators that ran at the same time."""
+    first = documents[0]
+    for other in documents[1:]:
+        for kind, count in other["deliveries"].items():
+            if isinstance(count, int):
+                first["deliveries"][kind] += count
+        for times in ("latency_us", "fan_out_us", "reconnect_us"):
+            for quantile, value in (other.get(times) or {}).items():
+                if isinstance(value, (int, float)):
+                    first[times][quantile] = max(first[times][quantile], value)
+    return first
