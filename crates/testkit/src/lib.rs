@@ -1,8 +1,8 @@
 //! Support for the tests of all crates: pairs of descriptors, full buffers, limits, forked children,
-//! signals, system calls that fail, ports, an HTTP client, with TLS too, the server as a process, a corpus of
-//! requests and their replies, the checks of a guestbook, a real Redis, a real ACME authority,
-//! counters of allocations, tokens of a hub, and tests that run in their own process. All functions
-//! panic on an error and name it: a test has no use for a `Result` here.
+//! signals, system calls that fail, ports, an HTTP client, with TLS too, the server as a process, networks
+//! with a link that can be cut, a corpus of requests and their replies, the checks of a guestbook, a real
+//! Redis, a real ACME authority, counters of allocations, tokens of a hub, and tests that run in their own
+//! process. All functions panic on an error and name it: a test has no use for a `Result` here.
 
 pub mod allocations;
 pub mod alone;
@@ -12,6 +12,7 @@ pub mod faults;
 pub mod guestbook;
 pub mod http;
 pub mod limits;
+pub mod network;
 pub mod origin;
 pub mod pairs;
 pub mod pebble;

@@ -67,7 +67,8 @@ impl Redis {
     /// (proc_pid_net(5)).
     fn sockets(&self, column: usize, state: &str) -> Vec<Vec<String>> {
         let address = format!("0100007F:{:04X}", self.port);
-        let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+        // Of the calling thread: a test may have moved it into another network (`crate::network`).
+        let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
         let rows = table.lines().map(|line| line.split_whitespace().map(str::to_owned).collect());
         let is_it = |columns: &Vec<String>| {
             columns.len() > 9 && columns[column] == address && columns[3] == state

@@ -1,4 +1,4 @@
-//! The system calls that rustix lacks: fork(2), _exit(2), sigaction(2), tgkill(2); and an allocator.
+//! The system calls that rustix lacks: fork(2), _exit(2), sigaction(2), tgkill(2), unshare(2); and an allocator.
 #![allow(unsafe_code)]
 
 use crate::allocations::{self, CountingAllocator};
@@ -27,6 +27,15 @@ pub(crate) fn fork() -> Option<Pid> {
 pub(crate) fn exit_now(status: i32) -> ! {
     // SAFETY: takes no pointer and does not return.
     unsafe { libc::_exit(status) }
+}
+
+/// Moves the calling thread into a new network namespace (unshare(2)).
+pub(crate) fn own_network() -> std::io::Result<()> {
+    // SAFETY: takes no pointer, and changes only the calling thread.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0 {
+        return Ok(());
+    }
+    Err(std::io::Error::last_os_error())
 }
 
 extern "C" fn do_nothing(_signal: libc::c_int) {}
