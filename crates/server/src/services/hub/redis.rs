@@ -16,7 +16,7 @@ mod resp;
 
 use super::{
     shared::{HubShared, Ticket},
-    store::{PublishJob, unavailable},
+    store::PublishJob,
 };
 use crate::{config::HubConfig, stats::HubStoreStatistics};
 use anyhow::bail;
@@ -73,6 +73,8 @@ struct RedisShared {
     /// The minimum number of updates that the stream keeps.
     length: usize,
     reply_bytes: usize,
+    /// Whether the history was read. It is read for each new subscriber, so without a lock.
+    is_loaded: AtomicBool,
     /// Whether the log follows the stream now, so that a ticket can wait for an entry.
     is_following: AtomicBool,
     /// The number of times that the log followed the stream again after a failure.
@@ -129,6 +131,7 @@ impl RedisHubStore {
             key: format!("pollux-hub:{}", config.path),
             length: config.limits.history_updates.max(1),
             reply_bytes: REPLY_BYTES.max(config.limits.update_bytes.saturating_mul(ESCAPED)),
+            is_loaded: AtomicBool::new(false),
             is_following: AtomicBool::new(false),
             reconnections: AtomicU64::new(0),
             progress: Mutex::default(),
@@ -156,10 +159,10 @@ impl RedisHubStore {
     }
 
     fn submit(&self, task: StreamTask) -> Result<(), Reject> {
-        let stopping = || unavailable("the hub is stopping: try again later");
+        let stopping = || Reject::unavailable("the hub is stopping: try again later");
         let tasks = self.tasks.as_ref().ok_or_else(stopping)?;
         tasks.try_send(task).map_err(|error| match error {
-            TrySendError::Full(_) => unavailable("the hub's Redis is too slow: try again"),
+            TrySendError::Full(_) => Reject::unavailable("the hub's Redis is too slow: try again"),
             TrySendError::Disconnected(_) => stopping(),
         })
     }
@@ -174,7 +177,7 @@ impl RedisHubStore {
 
     /// Returns whether the history was read successfully.
     pub(super) fn is_loaded(&self) -> bool {
-        matches!(self.redis.state().start, Some(Ok(())))
+        self.redis.is_loaded.load(Ordering::Acquire)
     }
 
     /// Starts the threads, and waits until the history is read. If Redis is not available, the threads wait
@@ -279,6 +282,9 @@ impl RedisShared {
     /// Notes the result of reading the history. Results after a success are ignored.
     fn note_start(&self, outcome: Result<(), Start>) {
         let mut state = self.state();
+        if outcome.is_ok() {
+            self.is_loaded.store(true, Ordering::Release);
+        }
         if !matches!(state.start, Some(Ok(()))) {
             state.start = Some(outcome);
         }

@@ -46,7 +46,7 @@ const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// An update on its way to the store.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct PublishJob {
     pub(super) publication: Publication,
     pub(super) id: String,
@@ -65,7 +65,7 @@ impl PublishJob {
     /// Too many bytes wait.
     pub(super) fn admitted(mut self, backlog: &Backlog) -> Result<Self, Reject> {
         if self.share.is_none() {
-            let full = || unavailable("too many large updates wait: try again");
+            let full = || Reject::unavailable("too many large updates wait: try again");
             self.share = Some(backlog.admit(self.bytes()).ok_or_else(full)?);
         }
         Ok(self)
@@ -134,7 +134,7 @@ impl Store {
     /// Answers a ticket once the log has all updates that other hubs have published until now.
     pub(super) fn catch_up(&self, ticket: Ticket) -> Result<(), Reject> {
         match self {
-            Self::File(_) => Err(unavailable("a file has no other hubs")),
+            Self::File(_) => Err(Reject::unavailable("a file has no other hubs")),
             Self::Redis(store) => store.catch_up(ticket),
         }
     }
@@ -150,10 +150,10 @@ pub(super) struct HubStore {
 impl HubStore {
     /// Queues an update for the disk.
     pub(super) fn put(&self, job: PublishJob) -> Result<(), Reject> {
-        let stopping = || unavailable("the hub is stopping: try again later");
+        let stopping = || Reject::unavailable("the hub is stopping: try again later");
         let tasks = self.tasks.as_ref().ok_or_else(stopping)?;
         tasks.try_send(StoreTask::Store(job)).map_err(|error| match error {
-            TrySendError::Full(_) => unavailable("the hub's disk is too slow: try again"),
+            TrySendError::Full(_) => Reject::unavailable("the hub's disk is too slow: try again"),
             TrySendError::Disconnected(_) => stopping(),
         })
     }
@@ -196,11 +196,6 @@ impl Drop for HubStore {
             let _ = thread.join();
         }
     }
-}
-
-/// Returns the error (503) for a request that the hub cannot handle now.
-pub(super) fn unavailable(message: &'static str) -> Reject {
-    Reject::unavailable(message)
 }
 
 /// The file, before its thread runs.
@@ -343,7 +338,7 @@ impl StoreFile {
         for PublishJob { publication, id, ticket, waiting, .. } in batch {
             let answer = match &outcome {
                 Ok(()) => Ok(shared.append(&id, &publication)),
-                Err(_) => Err(unavailable("the hub cannot write to its disk: try later")),
+                Err(_) => Err(Reject::unavailable("the hub cannot write to its disk: try later")),
             };
             finish(shared, ticket, waiting.as_ref(), answer);
         }

@@ -10,7 +10,7 @@
 use super::{
     redis::RedisHubStore,
     shared::{HubShared, Ticket, lock},
-    store::{HubStore, PublishJob, finish, unavailable},
+    store::{HubStore, PublishJob, finish},
 };
 use crate::config::HubStoreConfig;
 use anyhow::{Context, bail, ensure};
@@ -130,7 +130,7 @@ impl HubShared {
                 held.subscribers.push(ticket);
                 Ok(true)
             }
-            Transfer::Held(_) => Err(unavailable("the hub is starting: try again")),
+            Transfer::Held(_) => Err(Reject::unavailable("the hub is starting: try again")),
             Transfer::None | Transfer::Forwarded(_) | Transfer::Frozen => Ok(false),
         }
     }
@@ -143,12 +143,12 @@ impl HubShared {
                 held.jobs.push(job.admitted(&self.backlog)?);
                 return Ok(None);
             }
-            Transfer::Held(_) => return Err(unavailable("the hub is starting: try again")),
+            Transfer::Held(_) => return Err(Reject::unavailable("the hub is starting: try again")),
             Transfer::Forwarded(jobs) => {
                 return match jobs.try_send(job.admitted(&self.backlog)?) {
                     Ok(()) => Ok(None),
                     Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                        Err(unavailable("the hub is being replaced: try again"))
+                        Err(Reject::unavailable("the hub is being replaced: try again"))
                     }
                 };
             }
@@ -384,7 +384,7 @@ fn forward(hub: &Weak<HubShared>, mut socket: &UnixStream, jobs: &Receiver<Publi
         let outcome = match answer {
             Ok(Answer::Taken) => Ok(id.into()),
             Ok(Answer::Refused(_)) | Err(_) => {
-                Err(unavailable("the hub is being replaced: try again"))
+                Err(Reject::unavailable("the hub is being replaced: try again"))
             }
         };
         let Some(hub) = hub.upgrade() else { return };
@@ -407,7 +407,7 @@ fn publish_forwarded(
             Ok(Some(_)) => Ok(()),
             // The wait ends when the update is stored, or when the thread of the store ends.
             Ok(None) => {
-                is_stored.recv().unwrap_or_else(|_| Err(unavailable("the hub is stopping")))
+                is_stored.recv().unwrap_or_else(|_| Err(Reject::unavailable("the hub is stopping")))
             }
             Err(reject) => Err(reject),
         };

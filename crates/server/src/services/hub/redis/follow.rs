@@ -16,9 +16,8 @@ use super::{
 use crate::services::hub::{
     record::Record,
     shared::{HubShared, unix_time},
-    store::unavailable,
 };
-use pollux_hub::{history::Sequence, update::Update};
+use pollux_hub::{history::Sequence, reject::Reject, update::Update};
 use std::{
     collections::{HashMap, VecDeque},
     hash::{DefaultHasher, Hash, Hasher},
@@ -85,7 +84,7 @@ impl Follower {
                 Err(error) => error,
             };
             let Some(shared) = self.shared.upgrade() else { return };
-            self.redis.fail_waiting(&shared, &unavailable(MISSING));
+            self.redis.fail_waiting(&shared, &Reject::unavailable(MISSING));
             drop(shared);
             if self.redis.has_ended() {
                 return;

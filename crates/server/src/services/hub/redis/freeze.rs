@@ -5,8 +5,8 @@
 //! positions correspond to each other.
 
 use super::{EntryId, RedisHubStore, RedisShared, follow::RECENT, lock};
-use crate::services::hub::{shared::HubShared, store::unavailable};
-use pollux_hub::history::Sequence;
+use crate::services::hub::shared::HubShared;
+use pollux_hub::{history::Sequence, reject::Reject};
 use std::{
     sync::{PoisonError, atomic::Ordering},
     thread,
@@ -25,7 +25,8 @@ impl RedisHubStore {
         let mut is_frozen = lock(&self.redis.is_frozen);
         *is_frozen = true;
         // Tickets that wait for an entry of the stream would wait in vain.
-        self.redis.fail_waiting(shared, &unavailable("the hub is being replaced: try again"));
+        self.redis
+            .fail_waiting(shared, &Reject::unavailable("the hub is being replaced: try again"));
         lock(&self.redis.progress).position.to_string()
     }
 

@@ -12,11 +12,12 @@ use super::{
 use crate::services::hub::{
     record::Record,
     shared::{HubShared, Ticket},
-    store::{PublishJob, unavailable},
+    store::PublishJob,
 };
 use pollux_guestbook::redis::put_command;
 use pollux_hub::reject::Reject;
 use std::{
+    collections::VecDeque,
     sync::{Arc, Weak, atomic::Ordering, mpsc::Receiver},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -73,14 +74,13 @@ impl Publisher {
     /// Answers every task of a batch. An update without a reply is not sent a second time: Redis may have
     /// carried it out, and then a repetition would reach subscribers twice.
     fn carry_out(&mut self, shared: &HubShared, batch: Vec<StreamTask>) {
-        let (mut jobs, mut tickets) = (Vec::new(), Vec::new());
+        let (mut jobs, mut tickets) = (VecDeque::new(), Vec::new());
         for task in batch {
             match task {
-                StreamTask::Publish(job) => jobs.push(job),
+                StreamTask::Publish(job) => jobs.push_back(job),
                 StreamTask::CatchUp(ticket) => tickets.push(ticket),
             }
         }
-        let mut jobs = jobs.into_iter();
         let now = Instant::now();
         let outcome = match self.retry {
             Some((at, _)) if now < at => None,
@@ -98,11 +98,11 @@ impl Publisher {
             None => MISSING,
             Some(_) => "the hub's Redis did not confirm the update: try again",
         };
-        for ticket in jobs.filter_map(|job| job.ticket) {
-            shared.answer(ticket, Err(unavailable(why)));
+        for job in &jobs {
+            answer(shared, job, Err(Reject::unavailable(why)));
         }
         for ticket in tickets {
-            shared.answer(ticket, Err(unavailable(MISSING)));
+            shared.answer(ticket, Err(Reject::unavailable(MISSING)));
         }
     }
 
@@ -110,7 +110,7 @@ impl Publisher {
     fn send_and_receive(
         &mut self,
         shared: &HubShared,
-        jobs: &mut std::vec::IntoIter<PublishJob>,
+        jobs: &mut VecDeque<PublishJob>,
         tickets: &mut Vec<Ticket>,
     ) -> Result<(), RedisError> {
         let mut connection = match self.connection.take() {
@@ -139,25 +139,28 @@ impl Publisher {
         &mut self,
         connection: &mut RedisConnection,
         shared: &HubShared,
-        jobs: &mut std::vec::IntoIter<PublishJob>,
+        jobs: &mut VecDeque<PublishJob>,
     ) -> Result<(), RedisError> {
         for _ in 0..ATTEMPTS {
             let mut out = Vec::new();
-            for job in jobs.as_slice() {
+            for job in &*jobs {
                 self.put(&mut out, job, Stream::IsThere);
             }
             connection.send(&out, REPLY_TIMEOUT)?;
             drop(out);
-            let mut left = Vec::new();
-            while let Some(job) = jobs.as_slice().first() {
-                match connection.receive()? {
+            // Those that the stream does not accept come behind the others, in their order.
+            for _ in 0..jobs.len() {
+                let reply = connection.receive()?;
+                let Some(job) = jobs.pop_front() else { break };
+                match reply {
                     Reply::Text(id) if EntryId::parse(&id).is_some() => {
-                        answer(shared, job, Ok(job.id.as_str().into()));
+                        answer(shared, &job, Ok(job.id.as_str().into()));
                     }
-                    Reply::Nil => left.push(job.clone()),
-                    Reply::Error(text) if text.starts_with(OTHER_EPOCH) => left.push(job.clone()),
+                    Reply::Nil => jobs.push_back(job),
+                    Reply::Error(text) if text.starts_with(OTHER_EPOCH) => jobs.push_back(job),
                     // This server is a replica now. At the next attempt, another server may have its address.
                     Reply::Error(text) if text.starts_with("READONLY") => {
+                        jobs.push_front(job);
                         return Err(RedisError::Refused(text));
                     }
                     Reply::Error(text) => {
@@ -166,18 +169,19 @@ impl Publisher {
                             self.redis.url
                         );
                         let why = "the hub's Redis refused the update: try later";
-                        answer(shared, job, Err(unavailable(why)));
+                        answer(shared, &job, Err(Reject::unavailable(why)));
                     }
-                    _ => return Err(RedisError::Unexpected("XADD")),
+                    _ => {
+                        jobs.push_front(job);
+                        return Err(RedisError::Unexpected("XADD"));
+                    }
                 }
-                jobs.next();
             }
-            if left.is_empty() {
+            if jobs.is_empty() {
                 return Ok(());
             }
-            *jobs = left.into_iter();
             self.begin_stream(connection, shared, jobs)?;
-            if jobs.as_slice().is_empty() {
+            if jobs.is_empty() {
                 return Ok(());
             }
         }
@@ -190,9 +194,9 @@ impl Publisher {
         &mut self,
         connection: &mut RedisConnection,
         shared: &HubShared,
-        jobs: &mut std::vec::IntoIter<PublishJob>,
+        jobs: &mut VecDeque<PublishJob>,
     ) -> Result<(), RedisError> {
-        let Some(job) = jobs.as_slice().first() else { return Ok(()) };
+        let Some(job) = jobs.front() else { return Ok(()) };
         for _ in 0..ATTEMPTS {
             connection.command(&[b"WATCH", self.redis.key.as_bytes()])?;
             if let Some(last) = self.end(connection)? {
@@ -206,7 +210,7 @@ impl Publisher {
             self.epoch = now.max(seen.saturating_add(1));
             if self.put_first(connection, job)? {
                 answer(shared, job, Ok(job.id.as_str().into()));
-                jobs.next();
+                jobs.pop_front();
                 return Ok(());
             }
         }
@@ -286,7 +290,7 @@ impl Publisher {
         } else if self.redis.is_following.load(Ordering::SeqCst) {
             progress.waiting.push((ticket, wanted));
         } else {
-            shared.answer(ticket, Err(unavailable(MISSING)));
+            shared.answer(ticket, Err(Reject::unavailable(MISSING)));
         }
     }
 }
