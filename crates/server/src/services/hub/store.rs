@@ -213,6 +213,8 @@ pub(super) struct StoreFile {
     tasks: Receiver<StoreTask>,
     /// The first position that the file holds.
     first: Sequence,
+    /// The position of the first update of the last batch since the file was closed; 0 if there was none.
+    next: Sequence,
     most: u64,
     /// Whether the last batch could not be stored.
     has_failed: bool,
@@ -279,6 +281,7 @@ impl StoreFile {
             opened_at: Instant::now(),
             tasks,
             first,
+            next: 0,
             most: limits.history_updates.max(1) as u64,
             has_failed: false,
         };
@@ -295,7 +298,7 @@ impl StoreFile {
             // The hub itself holds the other end of the channel: when the hub is dropped, no more tasks can
             // arrive.
             while let Ok(first) = self.tasks.recv() {
-                let Some(shared) = shared.upgrade() else { return };
+                let Some(shared) = shared.upgrade() else { break };
                 let (mut next, mut batch) = (Some(first), Vec::new());
                 while let Some(StoreTask::Store(job)) = next {
                     batch.push(job);
@@ -306,8 +309,7 @@ impl StoreFile {
                 }
                 match next {
                     Some(StoreTask::Close(done)) => {
-                        self.database = None;
-                        self.may_be_ahead = true;
+                        self.close();
                         let _ = done.send(Ok(()));
                     }
                     Some(StoreTask::Open(done)) => {
@@ -316,6 +318,7 @@ impl StoreFile {
                     Some(StoreTask::Store(_)) | None => {}
                 }
             }
+            self.close();
         })?;
         if let Ok(mut slot) = store.thread.lock() {
             *slot = Some(thread);
@@ -353,10 +356,40 @@ impl StoreFile {
             self.open_again(shared)?;
         }
         let database = self.database.take().context("the file is closed")?;
-        let (first, next) = (lock(&shared.log).first(), shared.head() + 1);
-        self.commit(&database, first, next, batch)?;
+        let first = lock(&shared.log).first();
+        self.next = shared.head() + 1;
+        self.commit(&database, first, batch)?;
         self.database = Some(database);
         Ok(())
+    }
+
+    /// Closes the file, for another process or for a later start. Updates of a commit that has failed must not appear
+    /// there: their publishers were told that they were not stored.
+    fn close(&mut self) {
+        let next = std::mem::take(&mut self.next);
+        if self.has_failed && next > 0 {
+            match self.remove_from(next) {
+                Ok(()) => self.has_failed = false,
+                Err(error) => {
+                    let path = self.path.display();
+                    tracing::error!(
+                        "--hub-store file:{path}: updates that were refused may be in it: {error:#}"
+                    );
+                }
+            }
+        }
+        self.database = None;
+        self.may_be_ahead = true;
+    }
+
+    fn remove_from(&mut self, next: Sequence) -> anyhow::Result<()> {
+        let database = match self.database.take() {
+            Some(database) => database,
+            None => Database::create(&self.path)?,
+        };
+        let change = database.begin_write()?;
+        change.open_table(UPDATES)?.retain_in(next.., |_, _| false)?;
+        Ok(change.commit()?)
     }
 
     /// Opens the file after a failure, or after another process had it.
@@ -382,14 +415,14 @@ impl StoreFile {
         Ok(())
     }
 
-    /// Commits a batch, which begins at `next`, and removes the updates that have left the log, which begins at `first`.
+    /// Commits a batch, and removes the updates that have left the log, which begins at `first`.
     fn commit(
         &mut self,
         database: &Database,
         first: Sequence,
-        next: Sequence,
         batch: &[PublishJob],
     ) -> anyhow::Result<()> {
+        let next = self.next;
         let change = database.begin_write()?;
         let end = next + batch.len() as u64;
         let first = self.first.max(first).max(end.saturating_sub(self.most));
@@ -473,6 +506,23 @@ mod tests {
         let stored: Vec<_> =
             contents.iter().map(|(sequence, record)| (*sequence, &*record.id)).collect();
         assert_eq!((stored.len(), stored[2]), (3, (3, "3")));
+    }
+
+    /// Regression: a process that opened the file next, after an upgrade or a restart, took them for its history.
+    #[test]
+    fn nor_do_they_when_the_file_is_closed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("history");
+        publish(&path, 1_000_000, 5);
+        let limits = Limits::default();
+        for (failed, left) in [(false, 5), (true, 2)] {
+            let (mut file, _queue, _) = until(|| StoreFile::open(&path, &limits).ok());
+            (file.has_failed, file.next) = (failed, 3);
+            // A failed commit leaves the file to be opened again.
+            file.database = None;
+            file.close();
+            assert_eq!(stored(&path), left);
+        }
     }
 
     #[test]
