@@ -28,6 +28,11 @@ pub const TEMPLATE_EXPRESSIONS: usize = 32;
 pub const PATTERNS: usize = 10_000;
 /// The memory of these patterns, in bytes.
 pub const PATTERN_BYTES: usize = 256 * 1024 * 1024;
+/// Those of them that one client address (or IPv6 network) has brought, and their memory: no client can use up the room of
+/// all. Patterns that others brought before cost it nothing.
+pub const CLIENT_PATTERNS: usize = 1000;
+/// The memory of these patterns, in bytes.
+pub const CLIENT_PATTERN_BYTES: usize = 32 * 1024 * 1024;
 /// Distinct compiled patterns of the tokens in use. They have room of their own, so that no subscriber can take it from
 /// them; there is more of it, because a token often has a pattern of its user alone.
 pub const TOKEN_PATTERNS: usize = 100_000;

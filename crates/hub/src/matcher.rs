@@ -82,6 +82,12 @@ impl Selector {
         &*self.text == "*"
     }
 
+    /// Whether it needs a pattern, which is to be compiled.
+    #[must_use]
+    pub fn is_pattern(&self) -> bool {
+        !self.is_any() && self.exact().is_none()
+    }
+
     /// The single selected topic, if the selector needs no pattern. A template without expressions
     /// selects the topic that is identical to its text.
     #[must_use]
@@ -111,6 +117,11 @@ pub enum MatcherError {
     /// The maximum number of patterns is already in use.
     #[error("the hub has too many different patterns in use: try again later")]
     TooMany,
+    /// The client has brought the maximum number of patterns already.
+    #[error(
+        "your address has too many different patterns in use: close a subscription that has some"
+    )]
+    TooManyOfClient,
 }
 
 /// A compiled selector.

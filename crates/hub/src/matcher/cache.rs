@@ -44,27 +44,59 @@ impl Rule {
 #[derive(Debug)]
 pub struct MatcherCache {
     patterns: Mutex<Patterns>,
-    max_patterns: usize,
-    max_bytes: usize,
+    /// The room for all patterns, and for those that one client has brought.
+    room: Room,
+    client_room: Room,
 }
 
 #[derive(Debug, Default)]
 struct Patterns {
     by_selector: HashMap<Selector, Entry>,
-    /// The bytes of all entries.
-    bytes: usize,
+    all: Room,
+    /// The patterns that each client was the first to request, by its number.
+    by_client: HashMap<u64, Room>,
 }
 
 #[derive(Debug)]
 struct Entry {
     matcher: Weak<Matcher>,
     bytes: usize,
+    client: Option<u64>,
+}
+
+/// A number of patterns and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Room {
+    patterns: usize,
+    bytes: usize,
+}
+
+impl Room {
+    fn has_room(&self, used: &Self, bytes: usize) -> bool {
+        used.patterns < self.patterns && used.bytes + bytes <= self.bytes
+    }
+
+    fn add(&mut self, bytes: usize) {
+        self.patterns += 1;
+        self.bytes += bytes;
+    }
+
+    fn remove(&mut self, bytes: usize) {
+        self.patterns -= 1;
+        self.bytes -= bytes;
+    }
 }
 
 impl Default for MatcherCache {
     /// The cache for the patterns of subscribers.
     fn default() -> Self {
-        Self::new(limits::PATTERNS, limits::PATTERN_BYTES)
+        Self {
+            client_room: Room {
+                patterns: limits::CLIENT_PATTERNS,
+                bytes: limits::CLIENT_PATTERN_BYTES,
+            },
+            ..Self::new(limits::PATTERNS, limits::PATTERN_BYTES)
+        }
     }
 }
 
@@ -80,20 +112,29 @@ impl MatcherCache {
         Self::new(0, 0)
     }
 
-    fn new(max_patterns: usize, max_bytes: usize) -> Self {
-        Self { patterns: Mutex::default(), max_patterns, max_bytes }
+    /// A cache with this room for all patterns, and with no less for those of one client.
+    fn new(patterns: usize, bytes: usize) -> Self {
+        let room = Room { patterns, bytes };
+        Self { patterns: Mutex::default(), room, client_room: room }
     }
 
-    /// Returns the compiled form of a selector, and compiles it if necessary.
+    /// Returns the compiled form of a selector, and compiles it if necessary. `client` is a number of the client that
+    /// requests it, if there is one.
     ///
     /// # Errors
-    /// As [`Matcher::compile`]; and [`MatcherError::TooMany`] if the patterns that are in use leave no room.
-    pub fn rule(&self, selector: Selector, hub: &HubUrl) -> Result<Rule, MatcherError> {
-        if selector.is_any() || selector.exact().is_some() {
+    /// As [`Matcher::compile`]; [`MatcherError::TooMany`] if the patterns that are in use leave no room, and
+    /// [`MatcherError::TooManyOfClient`] if those do that this client has brought.
+    pub fn rule(
+        &self,
+        selector: Selector,
+        hub: &HubUrl,
+        client: Option<u64>,
+    ) -> Result<Rule, MatcherError> {
+        if !selector.is_pattern() {
             let matcher = Arc::new(Matcher::compile(&selector, hub)?);
             return Ok(Rule { selector, matcher });
         }
-        if let Some(matcher) = self.find(&mut self.patterns(), &selector, 0)? {
+        if let Some(matcher) = self.find(&mut self.patterns(), &selector, 0, client)? {
             return Ok(Rule { selector, matcher });
         }
         // This takes long, so other workers do not wait for it.
@@ -101,10 +142,11 @@ impl MatcherCache {
         let bytes = matcher.bytes() + selector.text.len() + size_of::<(Selector, Entry)>();
         let mut patterns = self.patterns();
         // Another worker may have compiled it meanwhile.
-        if let Some(matcher) = self.find(&mut patterns, &selector, bytes)? {
+        if let Some(matcher) = self.find(&mut patterns, &selector, bytes, client)? {
             return Ok(Rule { selector, matcher });
         }
-        patterns.insert(selector.clone(), Entry { matcher: Arc::downgrade(&matcher), bytes });
+        let entry = Entry { matcher: Arc::downgrade(&matcher), bytes, client };
+        patterns.insert(selector.clone(), entry);
         Ok(Rule { selector, matcher })
     }
 
@@ -114,19 +156,32 @@ impl MatcherCache {
         patterns: &mut Patterns,
         selector: &Selector,
         bytes: usize,
+        client: Option<u64>,
     ) -> Result<Option<Arc<Matcher>>, MatcherError> {
         let entry = patterns.by_selector.get(selector);
         if let Some(matcher) = entry.and_then(|entry| entry.matcher.upgrade()) {
             return Ok(Some(matcher));
         }
-        let has_room = |patterns: &Patterns| {
-            patterns.by_selector.len() < self.max_patterns
-                && patterns.bytes + bytes <= self.max_bytes
-        };
-        if !has_room(patterns) {
+        if self.admit(patterns, bytes, client).is_err() {
             patterns.remove_unused();
         }
-        if has_room(patterns) { Ok(None) } else { Err(MatcherError::TooMany) }
+        self.admit(patterns, bytes, client).map(|()| None)
+    }
+
+    fn admit(
+        &self,
+        patterns: &Patterns,
+        bytes: usize,
+        client: Option<u64>,
+    ) -> Result<(), MatcherError> {
+        if !self.room.has_room(&patterns.all, bytes) {
+            return Err(MatcherError::TooMany);
+        }
+        let of_client = client.and_then(|client| patterns.by_client.get(&client));
+        match of_client.is_none_or(|used| self.client_room.has_room(used, bytes)) {
+            true => Ok(()),
+            false => Err(MatcherError::TooManyOfClient),
+        }
     }
 
     fn patterns(&self) -> MutexGuard<'_, Patterns> {
@@ -142,24 +197,42 @@ impl MatcherCache {
         &self,
         mut selectors: Vec<Selector>,
         hub: &HubUrl,
+        client: Option<u64>,
     ) -> Result<Vec<Rule>, MatcherError> {
         selectors.sort();
         selectors.dedup();
-        selectors.into_iter().map(|selector| self.rule(selector, hub)).collect()
+        selectors.into_iter().map(|selector| self.rule(selector, hub, client)).collect()
     }
 }
 
 impl Patterns {
     fn insert(&mut self, selector: Selector, entry: Entry) {
-        self.bytes += entry.bytes;
+        self.all.add(entry.bytes);
+        if let Some(client) = entry.client {
+            self.by_client.entry(client).or_default().add(entry.bytes);
+        }
         if let Some(former) = self.by_selector.insert(selector, entry) {
-            self.bytes -= former.bytes;
+            self.forget(&former);
         }
     }
 
     fn remove_unused(&mut self) {
-        self.by_selector.retain(|_, entry| entry.matcher.strong_count() > 0);
-        self.bytes = self.by_selector.values().map(|entry| entry.bytes).sum();
+        let unused = self.by_selector.extract_if(|_, entry| entry.matcher.strong_count() == 0);
+        for (_, entry) in unused.collect::<Vec<_>>() {
+            self.forget(&entry);
+        }
+    }
+
+    /// Removes an entry from the counts.
+    fn forget(&mut self, entry: &Entry) {
+        self.all.remove(entry.bytes);
+        let Some(client) = entry.client else { return };
+        if let Some(used) = self.by_client.get_mut(&client) {
+            used.remove(entry.bytes);
+            if *used == Room::default() {
+                self.by_client.remove(&client);
+            }
+        }
     }
 }
 
@@ -180,15 +253,15 @@ mod tests {
     fn a_pattern_is_compiled_once_while_it_is_in_use() {
         let cache = MatcherCache::default();
         let selector = pattern(0);
-        let one = cache.rule(selector.clone(), &hub()).unwrap();
-        let two = cache.rule(selector.clone(), &hub()).unwrap();
+        let one = cache.rule(selector.clone(), &hub(), None).unwrap();
+        let two = cache.rule(selector.clone(), &hub(), None).unwrap();
         assert!(Arc::ptr_eq(&one.matcher, &two.matcher) && one == two);
         drop((one, two));
         let is_used = |patterns: &Patterns| patterns.by_selector[&selector].matcher.strong_count();
         assert_eq!(is_used(&cache.patterns()), 0);
-        let again = cache.rule(selector.clone(), &hub()).unwrap();
+        let again = cache.rule(selector.clone(), &hub(), None).unwrap();
         let bytes = cache.patterns().by_selector[&selector].bytes;
-        assert_eq!(cache.patterns().bytes, bytes, "it counts once");
+        assert_eq!(cache.patterns().all.bytes, bytes, "it counts once");
         drop(again);
     }
 
@@ -196,19 +269,41 @@ mod tests {
     fn patterns_are_bounded_by_their_number_and_their_bytes() {
         let bytes = {
             let cache = MatcherCache::default();
-            let _rule = cache.rule(pattern(0), &hub()).unwrap();
-            cache.patterns().bytes
+            let _rule = cache.rule(pattern(0), &hub(), None).unwrap();
+            cache.patterns().all.bytes
         };
         for cache in [MatcherCache::new(3, usize::MAX), MatcherCache::new(usize::MAX, 3 * bytes)] {
             let mut rules: Vec<_> =
-                (0..3).map(|number| cache.rule(pattern(number), &hub()).unwrap()).collect();
-            assert_eq!(cache.rule(pattern(3), &hub()).unwrap_err(), MatcherError::TooMany);
+                (0..3).map(|number| cache.rule(pattern(number), &hub(), None).unwrap()).collect();
+            assert_eq!(cache.rule(pattern(3), &hub(), None).unwrap_err(), MatcherError::TooMany);
             // One that is in use, and what is no pattern, needs no room.
-            assert!(cache.rule(pattern(2), &hub()).is_ok());
-            assert!(cache.rule(Selector::new(MatcherType::Exact, "x"), &hub()).is_ok());
+            assert!(cache.rule(pattern(2), &hub(), None).is_ok());
+            assert!(cache.rule(Selector::new(MatcherType::Exact, "x"), &hub(), None).is_ok());
             rules.pop();
-            rules.push(cache.rule(pattern(3), &hub()).unwrap());
-            assert_eq!(cache.rule(pattern(4), &hub()).unwrap_err(), MatcherError::TooMany);
+            rules.push(cache.rule(pattern(3), &hub(), None).unwrap());
+            assert_eq!(cache.rule(pattern(4), &hub(), None).unwrap_err(), MatcherError::TooMany);
         }
+    }
+
+    /// Regression: one client could use up the patterns of all.
+    #[test]
+    fn the_patterns_that_a_client_has_brought_are_bounded() {
+        let room = Room { patterns: 2, bytes: usize::MAX };
+        let cache = MatcherCache { client_room: room, ..MatcherCache::new(5, usize::MAX) };
+        let rule = |number, client| cache.rule(pattern(number), &hub(), Some(client));
+        let mut rules = vec![rule(0, 1).unwrap(), rule(1, 1).unwrap()];
+        assert_eq!(rule(2, 1).unwrap_err(), MatcherError::TooManyOfClient);
+        rules.extend([rule(2, 2).unwrap(), rule(3, 3).unwrap()]);
+        // What others have brought costs a client nothing.
+        assert!(rule(2, 1).is_ok() && rule(1, 3).is_ok());
+        rules.remove(0);
+        rules.push(rule(4, 1).unwrap());
+        assert_eq!(rule(5, 1).unwrap_err(), MatcherError::TooManyOfClient);
+        rules.push(rule(5, 4).unwrap());
+        assert_eq!(rule(6, 4).unwrap_err(), MatcherError::TooMany);
+        drop(rules);
+        cache.patterns().remove_unused();
+        let patterns = cache.patterns();
+        assert!(patterns.by_client.is_empty() && patterns.all == Room::default());
     }
 }

@@ -47,10 +47,10 @@ impl Permissions {
     ) -> Result<Access, MatcherError> {
         let payloads = self.payloads.into_iter();
         let payloads = payloads
-            .map(|(topics, payload)| cache.rules(topics, hub).map(|rules| (rules, payload)));
+            .map(|(topics, payload)| cache.rules(topics, hub, None).map(|rules| (rules, payload)));
         Ok(Access {
-            publish: cache.rules(self.publish, hub)?,
-            subscribe: cache.rules(self.subscribe, hub)?,
+            publish: cache.rules(self.publish, hub, None)?,
+            subscribe: cache.rules(self.subscribe, hub, None)?,
             payloads: payloads.collect::<Result<_, _>>()?,
             ..Access::default()
         })

@@ -10,6 +10,7 @@ use super::{
     shared::{Ticket, since_1970},
 };
 use crate::{
+    clients::client_key,
     service::{Event, Flow, RequestContext},
     transport::outbox::Outbox,
 };
@@ -21,7 +22,7 @@ use pollux_http::{
 use pollux_hub::{
     history::{Sequence, Start},
     limits::{BACKWARD_SCAN, Limits},
-    matcher::MatcherError,
+    matcher::{MatcherError, Selector},
     query::{self, Query},
     reject::Reject,
     subscribers::Audience,
@@ -146,7 +147,7 @@ impl Hub {
         // arrived meanwhile.
         self.refresh();
         let wait = head.wait;
-        let candidate = match self.candidate(head) {
+        let candidate = match self.candidate(context, head) {
             Ok(candidate) => candidate,
             Err(reject) => {
                 responder.reject(context, outbox, &reject, &self.shared.url);
@@ -305,17 +306,24 @@ impl Hub {
     }
 
     /// Reads the topics.
-    fn candidate(&self, head: SubscribeHead) -> Result<Candidate, Reject> {
+    fn candidate(
+        &self,
+        context: &RequestContext<'_>,
+        head: SubscribeHead,
+    ) -> Result<Candidate, Reject> {
         let shared = &self.shared;
         let config = &shared.config;
         let SubscribeHead { query, access, has_query_token, field, .. } = head;
         let query = query::parse(&query, config.dialect, &config.limits)?;
-        let routes = shared.matchers.rules(query.selectors.clone(), &shared.url).map_err(
-            |error| match error {
-                MatcherError::TooMany => Reject::too_many(error.to_string()),
-                _ => Reject::invalid(error.to_string()),
-            },
-        )?;
+        let has_patterns = query.selectors.iter().any(Selector::is_pattern);
+        let client = if has_patterns { context.peer().map(client_key) } else { None };
+        let routes = shared.matchers.rules(query.selectors.clone(), &shared.url, client);
+        let routes = routes.map_err(|error| match error {
+            MatcherError::TooMany | MatcherError::TooManyOfClient => {
+                Reject::too_many(error.to_string())
+            }
+            _ => Reject::invalid(error.to_string()),
+        })?;
         let grants = access.as_ref().map(|access| access.subscribe.clone()).unwrap_or_default();
         let audience = Audience::new(routes, grants);
         // The field of the request wins over the query, unless it is empty.

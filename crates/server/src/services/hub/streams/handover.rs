@@ -148,7 +148,7 @@ impl Hub {
 
 fn rules(written: Vec<WrittenMatcher>, matchers: &MatcherCache, url: &HubUrl) -> Option<Vec<Rule>> {
     let selectors = written.into_iter().map(|(kind, text)| Selector::new(kind, text)).collect();
-    matchers.rules(selectors, url).ok()
+    matchers.rules(selectors, url, None).ok()
 }
 
 fn written(selector: &Selector) -> WrittenMatcher {
