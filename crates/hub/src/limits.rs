@@ -43,6 +43,11 @@ pub const BACKWARD_SCAN: usize = 1000;
 /// Sequence numbers that a topic set remembers. A subscriber further behind searches the history.
 pub const RECENT_UPDATES: usize = 4;
 
+/// Subscriptions in one document of the subscription API. The document names the URL of the next ones.
+pub const PAGE_SUBSCRIPTIONS: usize = 1000;
+/// Bytes of the payloads in such a document after which it gets no further subscription.
+pub const PAGE_BYTES: usize = 1024 * 1024;
+
 /// Bytes of the content of a QUERY request at most. Anybody may send one to a hub that needs no token, so it is less than
 /// an update may have.
 pub const QUERY_BYTES: usize = 256 * 1024;

@@ -92,6 +92,15 @@ pub fn token(query: &[u8], dialect: Dialect) -> Result<Option<String>, Reject> {
     }
 }
 
+/// Returns the parameter `after` of a request for a list of subscriptions: the path of the last one that its client has.
+///
+/// # Errors
+/// 400 for a malformed query.
+pub fn after(query: &[u8]) -> Result<Option<String>, Reject> {
+    let fields = fields::decode(query).map_err(as_bad_request)?;
+    Ok(fields.into_iter().find_map(|(name, value)| (name == "after").then_some(value)))
+}
+
 /// Turns a limit error into 400: for a query every limit is answered with 400, because 413 is about
 /// content.
 fn as_bad_request(reject: Reject) -> Reject {

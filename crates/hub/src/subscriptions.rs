@@ -7,13 +7,18 @@
 
 use crate::{
     dialect::Dialect,
+    limits::{PAGE_BYTES, PAGE_SUBSCRIPTIONS},
     matcher::{MatcherType, Selector},
     token::DETAIL_TYPES,
     topic::HubUrl,
     update::Publication,
 };
 use serde_json::{Value, json};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    ops::Bound::{Excluded, Included, Unbounded},
+    sync::Arc,
+};
 
 /// The media type of the documents.
 pub const MEDIA_TYPE: &str = "application/ld+json";
@@ -163,14 +168,88 @@ impl Registry {
 
     /// Answers a request of the subscription API: `path` is the raw path of the request, `last_id` the
     /// identifier of the hub's newest update. `None` means 404.
+    ///
+    /// A list has at most [`PAGE_SUBSCRIPTIONS`] members. If there are more, the member `next` of the
+    /// document is the URL of the next ones. It has the path of the last subscription as the parameter
+    /// `after`, whose value in the request is `after` here.
     #[must_use]
     pub fn answer(
         &self,
         path: &str,
+        after: Option<&str>,
         dialect: Dialect,
         hub: &HubUrl,
         last_id: &str,
     ) -> Option<Value> {
+        let Resource { kind, text, subscriber, names } = Resource::parse(path, dialect, hub)?;
+        let selector = text.map(|text| Selector::new(kind, text));
+        let mut document = match (selector, subscriber) {
+            (Some(selector), Some(subscriber)) => {
+                let subscription = Subscription { selector, subscriber: subscriber.into() };
+                let record = self.active.get(&subscription)?;
+                subscription.document(hub, names, record, true)
+            }
+            (selector, _) => {
+                let after = match after {
+                    Some(after) => Some(Resource::parse(after, dialect, hub)?.subscription()?),
+                    None => None,
+                };
+                self.list(path, names, selector.as_ref(), after.as_ref(), hub)
+            }
+        };
+        document["@context"] = CONTEXT.into();
+        document["last_event_id"] = last_id.into();
+        document["lastEventID"] = last_id.into();
+        Some(document)
+    }
+
+    /// Returns a document with the subscriptions, those of one selector if one is given, after a certain one.
+    fn list(
+        &self,
+        path: &str,
+        names: Names,
+        selector: Option<&Selector>,
+        after: Option<&Subscription>,
+        hub: &HubUrl,
+    ) -> Value {
+        // No subscriber has an empty name.
+        let first = selector
+            .map(|selector| Subscription { selector: selector.clone(), subscriber: "".into() });
+        let start = match (&first, after) {
+            (Some(first), Some(after)) => Excluded(first.max(after)),
+            (_, Some(after)) => Excluded(after),
+            (Some(first), None) => Included(first),
+            (None, None) => Unbounded,
+        };
+        let mut found = self.active.range((start, Unbounded)).peekable();
+        let (mut documents, mut bytes, mut last) = (Vec::new(), 0, None);
+        let is_wanted = |(subscription, _): &(&Subscription, &Record)| {
+            selector.is_none_or(|selector| subscription.selector == *selector)
+        };
+        while documents.len() < PAGE_SUBSCRIPTIONS && bytes < PAGE_BYTES {
+            let Some((subscription, record)) = found.next_if(is_wanted) else { break };
+            bytes += record.payload.as_ref().map_or(0, |payload| payload.to_string().len());
+            documents.push(subscription.document(hub, names, record, true));
+            last = Some(subscription);
+        }
+        let mut list = json!({"id": path, "type": "Subscriptions", "subscriptions": documents});
+        if let (Some(last), Some(_)) = (last, found.next_if(is_wanted)) {
+            list["next"] = format!("{path}?after={}", escape(&last.topic(hub))).into();
+        }
+        list
+    }
+}
+
+/// The parts of a URL of the subscription API.
+struct Resource {
+    kind: MatcherType,
+    text: Option<String>,
+    subscriber: Option<String>,
+    names: Names,
+}
+
+impl Resource {
+    fn parse(path: &str, dialect: Dialect, hub: &HubUrl) -> Option<Self> {
         let rest = path.strip_prefix(hub.path())?.strip_prefix("/subscriptions")?;
         let segments: Vec<&str> = rest.split('/').skip(1).collect();
         let first = segments.first().copied().unwrap_or_default();
@@ -181,39 +260,19 @@ impl Registry {
             None => return None,
         };
         let names = if first == kind.draft_name() { Names::Draft } else { Names::Newest };
-        let mut document = match *variables {
-            [] => self.collection(path, names, |_| true, hub),
-            [text] => {
-                let selector = Selector::new(kind, unescape(text)?);
-                self.collection(path, names, |subscription| subscription.selector == selector, hub)
-            }
-            [text, subscriber] => {
-                let selector = Selector::new(kind, unescape(text)?);
-                let subscriber = unescape(subscriber)?.into();
-                let subscription = Subscription { selector, subscriber };
-                let record = self.active.get(&subscription)?;
-                subscription.document(hub, names, record, true)
-            }
+        let (text, subscriber) = match *variables {
+            [] => (None, None),
+            [text] => (Some(unescape(text)?), None),
+            [text, subscriber] => (Some(unescape(text)?), Some(unescape(subscriber)?)),
             _ => return None,
         };
-        document["@context"] = CONTEXT.into();
-        document["last_event_id"] = last_id.into();
-        document["lastEventID"] = last_id.into();
-        Some(document)
+        Some(Self { kind, text, subscriber, names })
     }
 
-    fn collection(
-        &self,
-        path: &str,
-        names: Names,
-        wanted: impl Fn(&Subscription) -> bool,
-        hub: &HubUrl,
-    ) -> Value {
-        let found = self.active.iter().filter(|(subscription, _)| wanted(subscription));
-        let documents: Vec<_> = found
-            .map(|(subscription, record)| subscription.document(hub, names, record, true))
-            .collect();
-        json!({"id": path, "type": "Subscriptions", "subscriptions": documents})
+    /// Returns the subscription that it names, if it names one.
+    fn subscription(self) -> Option<Subscription> {
+        let selector = Selector::new(self.kind, self.text?);
+        Some(Subscription { selector, subscriber: self.subscriber?.into() })
     }
 }
 
@@ -321,7 +380,7 @@ mod tests {
         ] {
             registry.add(subscription(kind, text), None, &hub());
         }
-        let get = |path: &str| registry.answer(path, Dialect::Both, &hub(), "last");
+        let get = |path: &str| registry.answer(path, None, Dialect::Both, &hub(), "last");
         let all = get("/.well-known/mercure/subscriptions").unwrap();
         assert_eq!(all["subscriptions"].as_array().unwrap().len(), 3);
         assert_eq!([&all["last_event_id"], &all["lastEventID"]], ["last", "last"]);
@@ -339,12 +398,63 @@ mod tests {
         assert_eq!(get(&format!("{draft}/urn%3Ame")).unwrap()["id"], format!("{draft}/urn%3Ame"));
         for path in ["/a", "/a/urn%3Ame", "/%2Fz%2F%7Bw%7D", "/exact"] {
             let path = format!("/.well-known/mercure/subscriptions{path}");
-            assert_eq!(registry.answer(&path, Dialect::One, &hub(), "last"), None, "{path}");
+            assert_eq!(registry.answer(&path, None, Dialect::One, &hub(), "last"), None, "{path}");
         }
         assert_eq!(get("/.well-known/mercure/subscriptions/exact/a/b"), None);
         assert_eq!(get("/.well-known/mercure/subscriptions/Exact/a/b"), None);
         assert_eq!(get("/.well-known/mercure/subscriptions/a/b/c/d"), None);
         assert_eq!(get("/.well-known/mercure/subscriptions/Exact/%ff"), None);
         assert_eq!(get("/other"), None);
+    }
+
+    /// Regression: one document had all subscriptions, however many there were.
+    #[test]
+    fn a_list_has_pages() {
+        let mut registry = Registry::default();
+        let count = 2 * PAGE_SUBSCRIPTIONS + 10;
+        for number in 0..count {
+            let kind =
+                [MatcherType::Exact, MatcherType::UrlPattern, MatcherType::Template][number.min(2)];
+            let subscriber = format!("urn:{number:05}").into();
+            let selector = Selector::new(kind, if number == 5 { "/other" } else { "/a&b" });
+            registry.add(Subscription { selector, subscriber }, None, &hub());
+        }
+        let pages = |path: &str| {
+            let (mut pages, mut ids, mut after) = (Vec::new(), Vec::new(), None);
+            for _ in 0..5 {
+                let page = registry.answer(path, after.as_deref(), Dialect::Both, &hub(), "last");
+                let page = page.unwrap();
+                let list = page["subscriptions"].as_array().unwrap();
+                pages.push(list.len());
+                ids.extend(list.iter().map(|one| one["subscriber"].as_str().unwrap().to_owned()));
+                let Some(next) = page.get("next") else { break };
+                let query = next.as_str().unwrap().strip_prefix(path).unwrap();
+                let fields = crate::fields::decode(query[1..].as_bytes()).unwrap();
+                assert_eq!(fields[0].0, "after");
+                after = Some(fields[0].1.clone());
+            }
+            let is_ascending = ids.is_sorted();
+            ids.sort();
+            ids.dedup();
+            (pages, ids.len(), is_ascending)
+        };
+        let all = "/.well-known/mercure/subscriptions";
+        assert_eq!(pages(all), (vec![PAGE_SUBSCRIPTIONS, PAGE_SUBSCRIPTIONS, 10], count, false));
+        let one = format!("{all}/%2Fa%26b");
+        assert_eq!(pages(&one), (vec![PAGE_SUBSCRIPTIONS, PAGE_SUBSCRIPTIONS, 7], count - 3, true));
+        assert_eq!(pages(&format!("{all}/exact/%2Fa%26b")), (vec![1], 1, true));
+        for after in ["", "/x", all, &one] {
+            assert_eq!(registry.answer(all, Some(after), Dialect::Both, &hub(), "last"), None);
+        }
+        // Large payloads end a page before.
+        let payload = json!("x".repeat(PAGE_BYTES / 4));
+        for number in 0..10 {
+            let subscriber = format!("urn:{number}").into();
+            let selector = Selector::new(MatcherType::Exact, "large");
+            registry.add(Subscription { selector, subscriber }, Some(payload.clone()), &hub());
+        }
+        let path = format!("{all}/exact/large");
+        let page = registry.answer(&path, None, Dialect::Both, &hub(), "last").unwrap();
+        assert_eq!(page["subscriptions"].as_array().unwrap().len(), 4);
     }
 }

@@ -237,8 +237,12 @@ impl Hub {
                     Precondition::NotModified => Status::NotModified,
                     _ => Status::Ok,
                 };
-                let fields =
+                let mut fields =
                     format!("Cache-Control: private, must-revalidate\r\nETag: \"{tag}\"\r\n");
+                if let Some(next) = document["next"].as_str() {
+                    // RFC 8288.
+                    fields.push_str(&format!("Link: <{next}>; rel=\"next\"\r\n"));
+                }
                 let content = (subscriptions::MEDIA_TYPE, text.as_bytes());
                 responder.answer(context, outbox, status, fields.as_bytes(), content);
             }
@@ -280,7 +284,9 @@ impl Hub {
         }
         // The identifier is read before the list, so that the list reflects all events up to it.
         let last_id = shared.last_id();
-        let document = shared.registry().answer(path, shared.config.dialect, &shared.url, &last_id);
+        let after = query::after(query)?;
+        let (after, dialect) = (after.as_deref(), shared.config.dialect);
+        let document = shared.registry().answer(path, after, dialect, &shared.url, &last_id);
         document.ok_or_else(not_found)
     }
 
