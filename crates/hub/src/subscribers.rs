@@ -13,6 +13,7 @@ mod audience;
 mod lifetime;
 mod ring;
 mod rounds;
+mod search;
 mod set_table;
 mod topic_set;
 
@@ -27,13 +28,14 @@ use crate::{
 pub use audience::Audience;
 pub use lifetime::{Deadline, MaxLifetime};
 use ring::NONE;
+use search::Search;
 use set_table::{SetId, SetTable};
 use slab::Slab;
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
 };
-use topic_set::Next;
+use topic_set::{Next, TopicSet};
 
 /// A subscriber, until it is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -131,6 +133,8 @@ pub struct Subscribers {
     replays: HashMap<u32, Sequence>,
     /// Sets of which some subscribers are behind, each once.
     dirty: VecDeque<SetId>,
+    /// How far updates were compared with patterns.
+    search: Search,
     /// Room for the sets of one update.
     concerned: Vec<SetId>,
     on_loss: OnLoss,
@@ -150,6 +154,7 @@ impl Subscribers {
             sets: SetTable::default(),
             replays: HashMap::new(),
             dirty: VecDeque::new(),
+            search: Search::default(),
             concerned: Vec::new(),
             on_loss,
             skip_notice: Frame::skip_notice(),
@@ -236,8 +241,12 @@ impl Subscribers {
         let replay = self.replay(id.0);
         let mut cursor = slot.cursor;
         loop {
-            match set.next_update(cursor, replay, history, hub) {
+            match set.next_update(cursor, replay, history, hub, &mut || true) {
                 Next::Search(reached) => cursor = reached,
+                // The set does not know yet what was not compared with its patterns.
+                Next::Nothing(_) if set.audience.has_patterns() => {
+                    break cursor = cursor.max(self.search.done());
+                }
                 Next::Nothing(_) => break cursor = history.last(),
                 Next::Update(sequence, _) => break cursor = sequence - 1,
                 // What it has lost, it has lost there as well.
@@ -261,12 +270,40 @@ impl Subscribers {
     }
 
     /// Notes that an update was published. To be called once for each, in order. It costs what
-    /// finding the sets costs, and does not depend on the number of their subscribers.
+    /// finding the sets costs, and does not depend on the number of their subscribers. Sets with
+    /// patterns are found by [`deliver`](Self::deliver).
     pub fn publish(&mut self, sequence: Sequence, update: &Update, hub: &HubUrl) {
         self.sets.concerned(update, hub, &mut self.concerned);
+        self.note_concerned(sequence);
+        self.search.publish(sequence, self.sets.has_patterns());
+    }
+
+    fn note_concerned(&mut self, sequence: Sequence) {
         while let Some(id) = self.concerned.pop() {
             if self.sets[id].note(sequence) {
                 self.mark(id);
+            }
+        }
+    }
+
+    /// Compares updates with patterns, as long as there is time.
+    fn match_patterns(
+        &mut self,
+        history: &History,
+        hub: &HubUrl,
+        has_time: &mut impl FnMut() -> bool,
+    ) {
+        while let Some(sequence) = self.search.next() {
+            let Some(update) = history.get(sequence) else {
+                // It has left the history, and so have all before the first one that is left.
+                self.note_gap(history.first() - 1, |set| set.audience.has_patterns());
+                continue;
+            };
+            let Self { search, sets, concerned, .. } = self;
+            let is_complete = search.advance(sets, update, hub, concerned, has_time);
+            self.note_concerned(sequence);
+            if !is_complete || !has_time() {
+                return;
             }
         }
     }
@@ -275,33 +312,52 @@ impl Subscribers {
     /// called for them: a subscriber whose cursor is not beyond `sequence` has missed updates. Callers keep the
     /// order of publications here too. The call touches every set.
     pub fn publish_gap(&mut self, sequence: Sequence) {
+        self.note_gap(sequence, |_| true);
+    }
+
+    fn note_gap(&mut self, sequence: Sequence, is_concerned: impl Fn(&TopicSet) -> bool) {
         for id in self.sets.all() {
-            if self.sets[id].note(sequence) {
+            if is_concerned(&self.sets[id]) && self.sets[id].note(sequence) {
                 self.mark(id);
             }
         }
+        self.search.skip_to(sequence);
     }
 
     /// Whether [`deliver`](Self::deliver) has something to do.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !self.dirty.is_empty()
+        !self.dirty.is_empty() || self.search.next().is_some()
     }
 
     /// Sends up to `budget` messages to subscribers that are behind. There is more to do while
-    /// [`has_work`](Self::has_work). `send` gets the name of the connection.
+    /// [`has_work`](Self::has_work). `has_time` bounds the comparison of updates with patterns: it is
+    /// called after each, and what is left is done by the next call. `send` gets the name of the
+    /// connection.
     pub fn deliver(
         &mut self,
         history: &History,
         hub: &HubUrl,
         budget: usize,
+        mut has_time: impl FnMut() -> bool,
         mut send: impl FnMut(u64, Message<'_>) -> Delivery,
     ) -> DeliveryCounts {
+        self.match_patterns(history, hub, &mut has_time);
         let mut sent = DeliveryCounts::default();
         for _ in 0..budget {
             let Some(&id) = self.dirty.front() else { break };
             match self.sets.get(id).and_then(|set| set.ready.first_behind()) {
-                Some(key) => self.advance(key, history, hub, &mut send, &mut sent),
+                Some(key) => {
+                    let replay = self.replay(key);
+                    let Slot { cursor, set, .. } = self.slots[key as usize];
+                    let next =
+                        self.sets[set].next_update(cursor, replay, history, hub, &mut has_time);
+                    let is_search = matches!(next, Next::Search(_));
+                    self.advance(key, next, &mut send, &mut sent);
+                    if is_search && !has_time() {
+                        break;
+                    }
+                }
                 None => {
                     self.dirty.pop_front();
                     if self.sets.get(id).is_some() {
@@ -329,14 +385,11 @@ impl Subscribers {
     fn advance(
         &mut self,
         key: u32,
-        history: &History,
-        hub: &HubUrl,
+        next: Next<'_>,
         send: &mut impl FnMut(u64, Message<'_>) -> Delivery,
         sent: &mut DeliveryCounts,
     ) {
-        let Slot { cursor, connection, set, .. } = self.slots[key as usize];
-        let replay = self.replay(key);
-        let next = self.sets[set].next_update(cursor, replay, history, hub);
+        let connection = self.slots[key as usize].connection;
         let (delivery, reached) = match next {
             Next::Nothing(reached) | Next::Search(reached) => {
                 return self.move_on(key, reached);

@@ -68,11 +68,17 @@ fn update_each_of(topics: usize) {
         let mut touched = Vec::new();
         let mut calls = 0;
         while subscribers.has_work() {
-            subscribers.deliver(&history, &hub, 2, |connection, message| {
-                assert!(matches!(message, Message::Update(sent) if Arc::ptr_eq(sent, &one)));
-                touched.push(connection);
-                Delivery::Taken
-            });
+            subscribers.deliver(
+                &history,
+                &hub,
+                2,
+                || true,
+                |connection, message| {
+                    assert!(matches!(message, Message::Update(sent) if Arc::ptr_eq(sent, &one)));
+                    touched.push(connection);
+                    Delivery::Taken
+                },
+            );
             calls += 1;
         }
         assert_eq!((&touched[..], calls), (&[number as u64][..], 1), "update {number}");

@@ -15,6 +15,7 @@ pub struct Audience(Arc<Parts>);
 struct Parts {
     routes: Box<[Rule]>,
     grants: Box<[Rule]>,
+    has_patterns: bool,
 }
 
 impl Audience {
@@ -23,7 +24,15 @@ impl Audience {
     /// shared.
     #[must_use]
     pub fn new(routes: Vec<Rule>, grants: Vec<Rule>) -> Self {
-        Self(Arc::new(Parts { routes: routes.into(), grants: grants.into() }))
+        let is_pattern = |rule: &Rule| !matches!(*rule.matcher, Matcher::Any | Matcher::Exact(_));
+        let has_patterns = routes.iter().chain(&grants).any(is_pattern);
+        Self(Arc::new(Parts { routes: routes.into(), grants: grants.into(), has_patterns }))
+    }
+
+    /// Whether a topic or a grant is a pattern, which costs far more to compare with an update than a plain text does.
+    #[must_use]
+    pub fn has_patterns(&self) -> bool {
+        self.0.has_patterns
     }
 
     /// The topics that the subscriber requested.

@@ -8,7 +8,7 @@ use crate::{
 };
 use slab::Slab;
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     ops::{Index, IndexMut},
     sync::Arc,
 };
@@ -17,17 +17,28 @@ use std::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SetId(u32);
 
+/// Sets by the topics that they read, apart from patterns.
+#[derive(Debug, Default)]
+pub(super) struct TopicIndex {
+    /// Sets that read a certain topic, by the topic.
+    pub(super) exact: HashMap<Arc<str>, BTreeSet<SetId>>,
+    /// Sets that read every topic.
+    pub(super) any: BTreeSet<SetId>,
+}
+
 /// All topic sets. Each audience is there once.
 #[derive(Debug, Default)]
 pub(super) struct SetTable {
     sets: Slab<TopicSet>,
     by_audience: HashMap<Audience, SetId>,
-    /// Sets that read a certain topic, by the topic.
-    exact: HashMap<Arc<str>, BTreeSet<SetId>>,
-    /// Sets that read every topic.
-    any: BTreeSet<SetId>,
+    /// Sets without patterns: what an update costs here is bounded by the number of sets that read it.
+    plain: TopicIndex,
+    /// Sets with patterns, in their topics or their grants, by their other topics.
+    pub(super) with_patterns: TopicIndex,
     /// Sets that read what a pattern selects. A pattern looks at an update once for all of them.
-    patterns: HashMap<Selector, (Arc<Matcher>, BTreeSet<SetId>)>,
+    pub(super) patterns: BTreeMap<Selector, (Arc<Matcher>, BTreeSet<SetId>)>,
+    /// How many sets have patterns.
+    pattern_sets: usize,
     bytes: usize,
 }
 
@@ -41,8 +52,12 @@ impl SetTable {
         self.bytes
             + self.sets.capacity() * size_of::<TopicSet>()
             + table_bytes(&self.by_audience)
-            + table_bytes(&self.exact)
-            + self.exact.len() * NODE
+            + [&self.plain, &self.with_patterns].map(TopicIndex::bytes).iter().sum::<usize>()
+    }
+
+    /// Whether any set has patterns.
+    pub(super) fn has_patterns(&self) -> bool {
+        self.pattern_sets > 0
     }
 
     /// The set of an audience, with one member more.
@@ -57,10 +72,12 @@ impl SetTable {
         self.sets.insert(set);
         self.by_audience.insert(audience.clone(), id);
         self.bytes += audience.bytes();
+        self.pattern_sets += usize::from(audience.has_patterns());
+        let index = if audience.has_patterns() { &mut self.with_patterns } else { &mut self.plain };
         for rule in audience.routes() {
             let sets = match &*rule.matcher {
-                Matcher::Any => &mut self.any,
-                Matcher::Exact(topic) => self.exact.entry(Arc::clone(topic)).or_default(),
+                Matcher::Any => &mut index.any,
+                Matcher::Exact(topic) => index.exact.entry(Arc::clone(topic)).or_default(),
                 _ => {
                     let entry = self.patterns.entry(rule.selector.clone());
                     &mut entry.or_insert_with(|| (Arc::clone(&rule.matcher), BTreeSet::new())).1
@@ -81,16 +98,18 @@ impl SetTable {
         let audience = self.sets.remove(id.0 as usize).audience;
         self.by_audience.remove(&audience);
         self.bytes -= audience.bytes();
+        self.pattern_sets -= usize::from(audience.has_patterns());
+        let index = if audience.has_patterns() { &mut self.with_patterns } else { &mut self.plain };
         for rule in audience.routes() {
             match &*rule.matcher {
                 Matcher::Any => {
-                    self.any.remove(&id);
+                    index.any.remove(&id);
                 }
                 Matcher::Exact(topic) => {
-                    if let Some(sets) = self.exact.get_mut(topic) {
+                    if let Some(sets) = index.exact.get_mut(topic) {
                         sets.remove(&id);
                         if sets.is_empty() {
-                            self.exact.remove(topic);
+                            index.exact.remove(topic);
                         }
                     }
                 }
@@ -115,26 +134,21 @@ impl SetTable {
         self.sets.get(id.0 as usize)
     }
 
-    /// Appends the sets whose subscribers get an update. One may be there more than once.
+    /// Appends the sets without patterns whose subscribers get an update. One may be there more than once. Those with
+    /// patterns are found by a [`Search`](super::search::Search).
     pub(super) fn concerned(&self, update: &Update, hub: &HubUrl, found: &mut Vec<SetId>) {
-        let mut consider = |sets: &BTreeSet<SetId>| {
-            for id in sets {
-                if !update.private || self[*id].audience.may_read(update, hub) {
-                    found.push(*id);
-                }
-            }
-        };
-        consider(&self.any);
-        for topic in &update.topics {
-            if let Some(sets) = self.exact.get(&**topic) {
-                consider(sets);
+        let exact = update.topics.iter().filter_map(|topic| self.plain.exact.get(&**topic));
+        for id in std::iter::once(&self.plain.any).chain(exact).flatten() {
+            if self[*id].audience.may_read(update, hub) {
+                found.push(*id);
             }
         }
-        for (matcher, sets) in self.patterns.values() {
-            if update.candidates(hub).any(|candidate| matcher.matches(candidate)) {
-                consider(sets);
-            }
-        }
+    }
+}
+
+impl TopicIndex {
+    fn bytes(&self) -> usize {
+        table_bytes(&self.exact) + self.exact.len() * NODE
     }
 }
 

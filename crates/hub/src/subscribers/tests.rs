@@ -5,7 +5,7 @@ use crate::{
     update::Publication,
 };
 use proptest::prelude::*;
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 fn hub() -> HubUrl {
     HubUrl::parse("http://h/.well-known/mercure").unwrap()
@@ -75,9 +75,15 @@ impl Rig {
         panic!("delivery does not end");
     }
 
+    /// Sends at most `budget` messages, and compares about as many patterns.
     fn deliver_some(&mut self, budget: usize) {
         let Self { history, subscribers, received, full, gone } = self;
-        subscribers.deliver(history, &hub(), budget, |connection, message| {
+        let mut left = budget;
+        let has_time = || {
+            left = left.saturating_sub(1);
+            left > 0
+        };
+        subscribers.deliver(history, &hub(), budget, has_time, |connection, message| {
             if gone.contains(&connection) {
                 return Delivery::Gone;
             }
@@ -294,6 +300,89 @@ fn an_update_touches_only_the_subscribers_of_its_topic() {
     assert_eq!(rig.received(777), "1");
 }
 
+/// A pattern that selects the topics that begin with this letter.
+fn pattern(letter: char, number: u64) -> String {
+    format!("/.well-known/:x{number}({letter}.*)")
+}
+
+/// Regression: an update was compared with all patterns in one call.
+#[test]
+fn patterns_are_compared_a_few_in_each_call() {
+    const PATTERNS: u64 = 200;
+    for (is_private, letter) in [(false, 'a'), (false, 'z'), (true, 'a'), (true, 'z')] {
+        let mut rig = Rig::new(10, OnLoss::Skip);
+        rig.add(0, &audience(&["a1"], &["a1"]));
+        for connection in 1..=PATTERNS {
+            let pattern = pattern(letter, connection);
+            let one = match is_private {
+                false => audience(&[&pattern], &[]),
+                true => audience(&["*"], &[&pattern]),
+            };
+            rig.add(connection, &one);
+        }
+        rig.publish("1", "a1", is_private);
+        rig.publish("2", "a2", is_private);
+        let mut calls = 0;
+        while rig.subscribers.has_work() {
+            let before = rig.received.len();
+            rig.deliver_some(10);
+            assert!(rig.received.len() - before <= 10);
+            calls += 1;
+            // Those without patterns do not wait for the others.
+            assert_eq!(rig.received(0), "1");
+        }
+        // Both updates are compared with each pattern.
+        assert!(calls >= 2 * PATTERNS / 10, "{calls} calls");
+        let expected = if letter == 'a' { "1 2" } else { "" };
+        assert!((1..=PATTERNS).all(|connection| rig.received(connection) == expected));
+    }
+}
+
+#[test]
+fn updates_that_leave_the_history_before_they_are_compared_are_a_loss() {
+    let mut rig = Rig::new(3, OnLoss::Skip);
+    rig.add(1, &audience(&[&pattern('a', 1)], &[]));
+    rig.add(2, &audience(&["a1"], &[]));
+    rig.publish("1", "a1", false);
+    rig.deliver();
+    for id in 2..=8 {
+        rig.publish(&id.to_string(), "a2", false);
+    }
+    rig.deliver();
+    assert_eq!([1, 2].map(|connection| rig.received(connection)), ["1 skip 6 7 8", "1"]);
+}
+
+/// Another process would not send it what was not compared here.
+#[test]
+fn a_subscriber_is_handed_over_with_what_was_not_compared() {
+    let mut rig = Rig::new(10, OnLoss::Skip);
+    let [first, second] =
+        [pattern('a', 1), "a1".into()].map(|topic: String| rig.add(1, &audience(&[&topic], &[])));
+    rig.publish("1", "b", false);
+    rig.publish("2", "a1", false);
+    rig.publish("3", "b", false);
+    let at = |rig: &Rig, id| rig.subscribers.resume_point(id, &rig.history, &hub()).unwrap().1;
+    assert_eq!((at(&rig, first), at(&rig, second)), (0, 1));
+    rig.deliver();
+    assert_eq!((at(&rig, first), at(&rig, second)), (3, 3));
+}
+
+/// Regression: a search of the history for a subscriber with many patterns had no limit but the number of updates.
+#[test]
+fn a_search_of_the_history_ends_with_the_time() {
+    let mut rig = Rig::new(1000, OnLoss::Skip);
+    for id in 1..=600 {
+        rig.publish(&id.to_string(), "b", false);
+    }
+    rig.subscribers.add(1, &audience(&[&pattern('a', 1)], &[]), 0, 600);
+    let mut calls = 0;
+    while rig.subscribers.has_work() {
+        rig.deliver_some(10);
+        calls += 1;
+    }
+    assert!(calls >= 60, "{calls} calls");
+}
+
 /// Looks at all subscribers once; the connections that got a heartbeat.
 fn beats(rig: &mut Rig) -> Vec<u64> {
     let mut beats = Vec::new();
@@ -422,6 +511,15 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
+/// By the remainder of a connection's number. Half of them have a pattern.
+static AUDIENCES: LazyLock<Vec<Audience>> = LazyLock::new(|| {
+    let route = |number| match number % 2 {
+        0 => format!("t{}", number % 3),
+        _ => format!("/.well-known/:x(t{})", number % 3),
+    };
+    (0..6).map(|number| audience(&[&route(number)], &[])).collect()
+});
+
 proptest! {
     /// Whatever happens, a subscriber gets exactly the updates of its topic that were published
     /// while it was there, in order, as long as the history holds them.
@@ -435,11 +533,11 @@ proptest! {
             match *action {
                 Action::Add(connection) => {
                     let connection = u64::from(connection);
-                    let routes = audience(&[&topic(connection)], &[]);
+                    let routes = &AUDIENCES[usize::try_from(connection % 6).unwrap()];
                     present.entry(connection).or_insert_with(|| {
                         expected.remove(&connection);
                         rig.received.remove(&connection);
-                        rig.add(connection, &routes)
+                        rig.add(connection, routes)
                     });
                 }
                 Action::Remove(connection) => {

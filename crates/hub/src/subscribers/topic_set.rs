@@ -80,17 +80,19 @@ impl TopicSet {
     }
 
     /// What a subscriber with this cursor is to get next. Up to `replay` it has to search, as what
-    /// was published before it came was not noted for it. Looks at a bounded number of updates.
+    /// was published before it came was not noted for it. Looks at a bounded number of updates, and at
+    /// fewer if there is no time to compare them with patterns.
     pub(super) fn next_update<'h>(
         &self,
         cursor: Sequence,
         replay: Sequence,
         history: &'h History,
         hub: &HubUrl,
+        has_time: &mut impl FnMut() -> bool,
     ) -> Next<'h> {
         let unnoted = self.floor.max(replay);
         if cursor < unnoted {
-            return self.search(cursor, unnoted, history, hub);
+            return self.search(cursor, unnoted, history, hub, has_time);
         }
         let next = self.recent().iter().find(|sequence| **sequence > cursor);
         match next.map(|sequence| (*sequence, history.get(*sequence))) {
@@ -106,6 +108,7 @@ impl TopicSet {
         end: Sequence,
         history: &'h History,
         hub: &HubUrl,
+        has_time: &mut impl FnMut() -> bool,
     ) -> Next<'h> {
         if cursor + 1 < history.first() {
             return Next::Lost(history.first() - 1);
@@ -117,6 +120,9 @@ impl TopicSet {
                 && self.audience.reads(update, hub)
             {
                 return Next::Update(sequence, update);
+            }
+            if self.audience.has_patterns() && !has_time() {
+                break;
             }
         }
         Next::Search(reached)

@@ -55,12 +55,12 @@ use pollux_hub::{
 use publish::Form;
 use shared::{Ticket, WorkerId};
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     hash::{DefaultHasher, Hash, Hasher},
     net::IpAddr,
     sync::Arc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use streams::Rounds;
 use subscribe::SubscribeHead;
@@ -78,6 +78,9 @@ pub(crate) struct Hub {
     subscribers: Subscribers,
     /// The exchange number of each waiting long poll, by its connection.
     polls: HashMap<u64, u32>,
+    /// Polls with patterns for which the history is to be searched, and until when this iteration does so.
+    searches: VecDeque<ExchangeId>,
+    search_until: Instant,
     /// Data that only some subscribers have, by their connection.
     extras: HashMap<u64, Extra>,
     /// The expiry times of tokens.
@@ -135,6 +138,8 @@ impl Hub {
             history: History::new(&shared.config.limits),
             subscribers: Subscribers::new(shared.config.on_loss),
             polls: HashMap::new(),
+            searches: VecDeque::new(),
+            search_until: Instant::now(),
             extras: HashMap::new(),
             expiries: Expiries::default(),
             outcomes: HashMap::new(),

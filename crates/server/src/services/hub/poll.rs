@@ -6,10 +6,11 @@ use super::{
     Exchange, Extra, Hub, HubExchange, HubPhase,
     answer::Responder,
     connection_of,
-    subscribe::{Candidate, id_fields},
+    streams::MATCH_TIME,
+    subscribe::{Candidate, fields},
 };
 use crate::{
-    reactor::{AlarmId, EventTarget},
+    reactor::{AlarmId, EventTarget, Reactor, WakeReason},
     service::{Event, Flow, RequestContext},
     stats::{Counter, Counters},
     transport::outbox::Outbox,
@@ -20,16 +21,29 @@ use pollux_hub::{
     subscribers::{Audience, SubscriberId},
     update::Update,
 };
+use std::{sync::Arc, time::Instant};
 
 /// The maximum time that a poll waits, in seconds: proxies time out soon after that.
 const WAIT_MAX: u32 = 55;
 /// The number of bytes after which no further event is added to a response. The first event may be longer.
 const ANSWER_BYTES: usize = 256 << 10;
 
-/// A poll that waits.
+/// The maximum number of polls that one iteration searches the history for, if they have patterns.
+pub(super) const SEARCHES: usize = 16;
+
+/// A poll that is not answered yet.
 #[derive(Debug)]
 pub(super) struct Poll {
     reader: Reader,
+    /// How long it may wait for an update, in seconds.
+    seconds: u32,
+    /// `None` while the history is searched for it.
+    wait: Option<Wait>,
+}
+
+/// What belongs to a poll that waits for an update.
+#[derive(Debug)]
+struct Wait {
     subscriber: SubscriberId,
     connection: u64,
     alarm: AlarmId,
@@ -43,8 +57,9 @@ struct Reader {
     cursor: Sequence,
     /// Whether it has named no update. Then the response names the newest one that it may read, for its next request.
     is_new: bool,
-    /// The fields of the response.
-    fields: String,
+    /// The update that it has named, for the response. The fields of the response are made when they are sent.
+    last_id: Option<Arc<str>>,
+    has_query_token: bool,
 }
 
 /// Returns the number of seconds that a client is willing to wait for the response (`Prefer: wait=N`, RFC
@@ -58,26 +73,56 @@ pub(super) fn wait_of(request: &Request<'_>) -> Option<u32> {
     Some(u32::min(wait, WAIT_MAX))
 }
 
+fn waiting(responder: Responder, poll: Poll) -> Flow<Exchange> {
+    Flow::Waiting(Exchange(Box::new(HubExchange { responder, phase: HubPhase::Poll(poll) })))
+}
+
 impl Hub {
     /// Answers with the updates that are available, or waits for one.
     pub(super) fn begin_poll(
         &mut self,
         context: &mut RequestContext<'_>,
         responder: Responder,
-        mut candidate: Candidate,
-        wait: u32,
+        candidate: Candidate,
+        seconds: u32,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
         let is_new = candidate.id.is_none();
-        if is_new {
-            candidate.last_id = None;
+        let Candidate { audience, cursor, last_id, has_query_token, .. } = candidate;
+        let reader = Reader { audience, cursor, is_new, last_id, has_query_token };
+        self.search_for(context, responder, reader, seconds, outbox)
+    }
+
+    /// Searches the history, now or, if patterns may take long, when it is this poll's turn.
+    fn search_for(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        responder: Responder,
+        mut reader: Reader,
+        seconds: u32,
+        outbox: &mut Outbox,
+    ) -> Flow<Exchange> {
+        self.refresh();
+        if reader.audience.has_patterns() && reader.cursor < self.last() {
+            self.searches.push_back(context.id());
+            return waiting(responder, Poll { reader, seconds, wait: None });
         }
-        let fields = candidate.fields();
-        let Candidate { audience, cursor, .. } = candidate;
-        let mut reader = Reader { audience, cursor, is_new, fields };
-        let events = self.events_after(context, &reader);
-        if !events.is_empty() || wait == 0 {
-            self.answer_poll(context, &responder, reader, &events, outbox);
+        let (events, _) = self.events_after(context, &mut reader, || true);
+        self.answer_or_wait(context, responder, reader, seconds, &events, outbox)
+    }
+
+    /// Answers after the whole history was searched, or with the first events of it.
+    fn answer_or_wait(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        responder: Responder,
+        reader: Reader,
+        seconds: u32,
+        events: &[u8],
+        outbox: &mut Outbox,
+    ) -> Flow<Exchange> {
+        if !events.is_empty() || seconds == 0 {
+            self.answer_poll(context, &responder, reader, events, outbox);
             return Flow::Done;
         }
         let address = match self.count_address(context) {
@@ -93,8 +138,6 @@ impl Hub {
             self.extras.insert(connection, Extra { address, subscriptions: Vec::new() });
         }
         let last = self.last();
-        // No update up to `last` is for this audience.
-        reader.cursor = last;
         let Some(subscriber) = self.subscribers.add(connection, &reader.audience, last, last)
         else {
             self.forget(connection);
@@ -103,66 +146,106 @@ impl Hub {
         };
         self.polls.insert(connection, exchange.number);
         self.count_polls(&context.worker.counters);
-        let alarm = context.reactor.timer(wait * 10, EventTarget::Exchange(exchange));
-        let poll = Poll { reader, subscriber, connection, alarm };
-        Flow::Waiting(Exchange(Box::new(HubExchange { responder, phase: HubPhase::Poll(poll) })))
+        let alarm = context.reactor.timer(seconds * 10, EventTarget::Exchange(exchange));
+        let wait = Some(Wait { subscriber, connection, alarm });
+        waiting(responder, Poll { reader, seconds, wait })
     }
 
-    /// Answers a poll when an update has arrived or its time is over.
+    /// Answers a poll when an update has arrived or its time is over, or goes on with its search.
     pub(super) fn resume_poll(
         &mut self,
         context: &mut RequestContext<'_>,
-        exchange: Exchange,
+        mut exchange: Exchange,
         event: Event<'_>,
         outbox: &mut Outbox,
     ) -> Flow<Exchange> {
-        let HubPhase::Poll(poll) = &exchange.0.phase else { return Flow::Waiting(exchange) };
-        match event {
-            Event::Woken(_) => {}
-            Event::Time(alarm) if alarm == poll.alarm => {}
+        let HubPhase::Poll(poll) = &mut exchange.0.phase else { return Flow::Waiting(exchange) };
+        match (event, &poll.wait) {
+            (Event::Woken(_), _) => {}
+            (Event::Time(alarm), Some(wait)) if alarm == wait.alarm => {}
             _ => return Flow::Waiting(exchange),
+        }
+        let mut found = None;
+        if poll.wait.is_none() {
+            let until = self.search_until;
+            let has_time = || Instant::now() < until;
+            let (events, is_complete) = self.events_after(context, &mut poll.reader, has_time);
+            if events.is_empty() && !is_complete {
+                self.searches.push_back(context.id());
+                return Flow::Waiting(exchange);
+            }
+            found = Some(events);
         }
         let HubExchange { responder, phase } = *exchange.0;
         let HubPhase::Poll(poll) = phase else { return Flow::Done };
         self.end_poll(context, &poll);
-        let events = self.events_after(context, &poll.reader);
-        self.answer_poll(context, &responder, poll.reader, &events, outbox);
-        Flow::Done
+        let Poll { reader, seconds, .. } = poll;
+        match found {
+            Some(events) => {
+                self.answer_or_wait(context, responder, reader, seconds, &events, outbox)
+            }
+            // It has waited, so it gets an answer in any case.
+            None => self.search_for(context, responder, reader, 0, outbox),
+        }
     }
 
     /// Ends the waiting of a poll.
     pub(super) fn end_poll(&mut self, context: &mut RequestContext<'_>, poll: &Poll) {
-        context.reactor.cancel(poll.alarm);
-        self.polls.remove(&poll.connection);
+        let Some(wait) = &poll.wait else { return };
+        context.reactor.cancel(wait.alarm);
+        self.polls.remove(&wait.connection);
         self.count_polls(&context.worker.counters);
-        if self.subscribers.connection(poll.subscriber) == Some(poll.connection) {
-            self.subscribers.remove(poll.subscriber);
+        if self.subscribers.connection(wait.subscriber) == Some(wait.connection) {
+            self.subscribers.remove(wait.subscriber);
         }
-        self.forget(poll.connection);
+        self.forget(wait.connection);
+    }
+
+    /// Wakes some of the polls for which the history is to be searched. They share the time of one iteration.
+    pub(super) fn go_on_with_searches(&mut self, reactor: &mut Reactor) {
+        if self.searches.is_empty() {
+            return;
+        }
+        self.search_until = Instant::now() + MATCH_TIME;
+        for exchange in self.searches.drain(..SEARCHES.min(self.searches.len())) {
+            reactor.wake(exchange, WakeReason::Ready);
+        }
     }
 
     pub(super) fn count_polls(&self, counters: &Counters) {
         counters.set(Counter::HubPolls, self.polls.len() as u64);
     }
 
-    /// Returns the events that a client does not have, in the format of a stream.
-    fn events_after(&mut self, context: &RequestContext<'_>, reader: &Reader) -> Vec<u8> {
+    /// Returns the events that a client does not have, in the format of a stream, and whether the history was searched
+    /// to its end. If it is not, the client's cursor is the last update that was compared.
+    fn events_after(
+        &mut self,
+        context: &RequestContext<'_>,
+        reader: &mut Reader,
+        mut has_time: impl FnMut() -> bool,
+    ) -> (Vec<u8>, bool) {
         self.refresh();
         let mut events = Vec::new();
         let mut count = 0;
-        let first = self.history.first().max(reader.cursor + 1);
-        for sequence in first..=self.history.last() {
+        let (first, last) = (self.history.first().max(reader.cursor + 1), self.history.last());
+        let mut reached = last;
+        for sequence in first..=last {
             let Some(update) = self.history.get(sequence) else { continue };
             if reader.audience.reads(update, &self.shared.url) {
                 events.extend_from_slice(update.frame.text());
                 count += 1;
-                if events.len() >= ANSWER_BYTES {
-                    break;
-                }
+            }
+            if events.len() >= ANSWER_BYTES || !has_time() {
+                reached = sequence;
+                break;
             }
         }
+        if events.is_empty() {
+            // No update up to here is for this audience.
+            reader.cursor = reader.cursor.max(reached);
+        }
         context.worker.counters.add(Counter::HubDelivered, count);
-        events
+        (events, reached == last)
     }
 
     /// Answers with the events of [`Hub::events_after`], or with 204 if there are none.
@@ -174,15 +257,16 @@ impl Hub {
         events: &[u8],
         outbox: &mut Outbox,
     ) {
-        let Reader { audience, cursor, is_new, mut fields } = reader;
+        let Reader { audience, cursor, is_new, mut last_id, has_query_token } = reader;
         if is_new {
             // Without an identifier, the client would lose the updates between two polls. The search has no limit:
             // `earliest` is correct only if the client may read no update up to here.
             let cursor = if events.is_empty() { self.last() } else { cursor };
             let visible = |update: &Update| audience.may_read(update, &self.shared.url);
             let start = Start { cursor, found: true };
-            fields.push_str(&id_fields(&self.history.response_id(start, usize::MAX, visible)));
+            last_id = Some(self.history.response_id(start, usize::MAX, visible));
         }
+        let fields = fields(has_query_token, last_id.as_deref());
         let status = if events.is_empty() { Status::NoContent } else { Status::Ok };
         responder.answer(context, outbox, status, fields.as_bytes(), ("text/event-stream", events));
     }

@@ -11,10 +11,18 @@ use pollux_hub::{
     subscribers::{Delivery, Message, SubscriberId},
     update::Frame,
 };
-use std::{cell::Cell, ops::Range, sync::Arc, time::Duration};
+use std::{
+    cell::Cell,
+    ops::Range,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Messages that one call sends at most: other connections wait meanwhile.
 const DELIVERIES: usize = 256;
+/// How long one call compares updates with patterns at most, so that other connections need not wait: their authors may
+/// have made thousands of them slow. One comparison is never interrupted.
+pub(super) const MATCH_TIME: Duration = Duration::from_millis(2);
 
 /// Slots that are still to be looked at.
 #[derive(Debug, Default)]
@@ -50,6 +58,7 @@ impl Hub {
             || self.expiries.are_due()
             || self.shared.has_answers(self.worker.index)
             || self.subscribers.has_work()
+            || !self.searches.is_empty()
             || (self.history.last() != self.shared.head())
             || self.shared.is_notified(self.worker.index)
     }
@@ -78,6 +87,7 @@ impl Hub {
                 context.reactor.wake(exchange, WakeReason::Ready);
             }
         }
+        self.go_on_with_searches(context.reactor);
         let mut ready = Vec::new();
         let mut gone = Vec::new();
         let care = std::mem::take(&mut self.care_is_due);
@@ -120,7 +130,8 @@ impl Hub {
             delivery
         };
         let counters = &context.worker.counters;
-        let sent = subscribers.deliver(history, &shared.url, DELIVERIES, &mut deliver);
+        let sent =
+            subscribers.deliver(history, &shared.url, DELIVERIES, match_time(), &mut deliver);
         // Once for all deliveries of a call.
         counters.add(Counter::HubDelivered, sent.updates as u64);
         counters.add(Counter::HubSkips, sent.skips as u64);
@@ -206,6 +217,12 @@ impl Hub {
             self.forget(connection);
         }
     }
+}
+
+/// Returns a function that returns whether there is still time to compare updates with patterns.
+fn match_time() -> impl FnMut() -> bool {
+    let until = Instant::now() + MATCH_TIME;
+    move || Instant::now() < until
 }
 
 /// Returns the last bytes of a stream: the last chunk, or nothing for an HTTP/1.0 client, which gets no chunks.

@@ -47,7 +47,7 @@ pub(super) struct Candidate {
     /// Whether the log has that update.
     is_known: bool,
     /// Whether the token was in the query: then shared caches must not store the response.
-    has_query_token: bool,
+    pub(super) has_query_token: bool,
 }
 
 /// The data from the head of a subscribe request, apart from the topics.
@@ -78,25 +78,31 @@ pub(super) struct Return {
 }
 
 impl Candidate {
-    /// Returns the response fields that streams and polls have in common.
-    pub(super) fn fields(&self) -> String {
-        let mut fields = String::from(if self.has_query_token {
-            "Cache-Control: private, no-store\r\n"
-        } else {
-            "Cache-Control: no-store\r\n"
-        });
-        if let Some(id) = &self.last_id {
-            fields.push_str(&id_fields(id));
-        }
-        // A proxy that buffers a response before it forwards it would delay events.
-        fields.push_str("X-Accel-Buffering: no\r\nIncremental: ?1\r\n");
-        fields.push_str(ACCEPT_QUERY);
-        fields
+    /// Returns the fields of the response to a stream.
+    fn fields(&self) -> String {
+        fields(self.has_query_token, self.last_id.as_deref())
     }
 }
 
+/// Returns the response fields that streams and polls have in common. `last_id` is the update after which the response
+/// begins, if it is to be named.
+pub(super) fn fields(has_query_token: bool, last_id: Option<&str>) -> String {
+    let mut fields = String::from(if has_query_token {
+        "Cache-Control: private, no-store\r\n"
+    } else {
+        "Cache-Control: no-store\r\n"
+    });
+    if let Some(id) = last_id {
+        fields.push_str(&id_fields(id));
+    }
+    // A proxy that buffers a response before it forwards it would delay events.
+    fields.push_str("X-Accel-Buffering: no\r\nIncremental: ?1\r\n");
+    fields.push_str(ACCEPT_QUERY);
+    fields
+}
+
 /// Returns the response fields with the identifier of the update after which the response begins.
-pub(super) fn id_fields(id: &str) -> String {
+fn id_fields(id: &str) -> String {
     format!("Last-Event-ID: {id}\r\nMercure-Last-Event-ID: {id}\r\n")
 }
 

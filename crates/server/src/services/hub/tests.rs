@@ -1,5 +1,7 @@
 //! The parts of several workers, without an engine: their commands are not performed.
 
+mod load;
+
 use super::*;
 use crate::{
     config::{HubConfig, HubStoreConfig},
@@ -84,7 +86,11 @@ impl Bench {
 
     /// Sends a request for the topic `a` with this field.
     fn get(&mut self, fd: i32, field: &str) -> Flow<Exchange> {
-        let head = format!("GET /hub?match=a HTTP/1.1\r\nHost: h\r\n{field}\r\n\r\n");
+        self.request(fd, "/hub?match=a", field)
+    }
+
+    fn request(&mut self, fd: i32, target: &str, field: &str) -> Flow<Exchange> {
+        let head = format!("GET {target} HTTP/1.1\r\nHost: h\r\n{field}\r\n\r\n");
         let Ok(ParseStatus::Complete { request, .. }) = parse(head.as_bytes(), &Limits::DEFAULT)
         else {
             panic!("a request")
@@ -134,16 +140,23 @@ impl Bench {
     fn pump(&mut self) -> Vec<(i32, String)> {
         let mut sent = Vec::new();
         while self.hub.has_stream_work() {
-            let Self { hub, rules, worker, reactor, .. } = self;
-            let mut context = ServiceContext { rules, worker, reactor };
-            hub.pump(&mut context, |client, what| {
-                if let StreamSend::Bytes(bytes, range) = what {
-                    let text = String::from_utf8(bytes[range].to_vec()).unwrap();
-                    sent.push((client.fd, text));
-                }
-                Delivery::Taken
-            });
+            sent.extend(self.pump_once());
         }
+        sent
+    }
+
+    /// Lets the hub send what it sends in one iteration.
+    fn pump_once(&mut self) -> Vec<(i32, String)> {
+        let mut sent = Vec::new();
+        let Self { hub, rules, worker, reactor, .. } = self;
+        let mut context = ServiceContext { rules, worker, reactor };
+        hub.pump(&mut context, |client, what| {
+            if let StreamSend::Bytes(bytes, range) = what {
+                let text = String::from_utf8(bytes[range].to_vec()).unwrap();
+                sent.push((client.fd, text));
+            }
+            Delivery::Taken
+        });
         sent
     }
 
