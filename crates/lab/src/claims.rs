@@ -16,7 +16,7 @@ mod part;
 mod sides;
 
 pub(crate) use limit::{COST, is_saturated};
-pub(crate) use sides::points;
+pub(crate) use sides::{has_rate, points, rate_of};
 
 use crate::{
     experiment::{Claim, RATE, Select, Threshold, Value},
@@ -161,7 +161,7 @@ pub(crate) fn at_operating_points(
     };
     let points = along.map(at_value).unwrap_or_default();
     let rates: Vec<&Select> =
-        claim.operating_rates.iter().filter(|rate| sides::has_rate(outcome, rate)).collect();
+        claim.operating_rates.iter().filter(|rate| has_rate(outcome, rate)).collect();
     if rates.is_empty() && points.is_empty() {
         return vec![(None, claim.clone())];
     }

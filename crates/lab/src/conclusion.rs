@@ -5,14 +5,14 @@
 
 use crate::{
     archive, claims,
-    experiment::{self, Figure},
+    experiment::{self, Claim, Figure},
     plan::Cell,
     result::{CellSummary, FORMAT, Look, Outcome, Run, Status},
     statistics,
 };
 use anyhow::Context as _;
 use serde_json::Value as Json;
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, iter, path::Path};
 
 impl Outcome {
     /// Computes [`Outcome::cells`] and [`Outcome::claims`] from the runs.
@@ -55,6 +55,22 @@ impl Outcome {
                 self.notes.push(note);
             }
         }
+    }
+
+    /// Returns the current claim `id` of the built-in experiment that was run, if the run has the points that
+    /// the claim compares. The run itself need not have the claim.
+    pub(crate) fn todays_claim(&self, id: &str) -> Option<Claim> {
+        let today = experiment::find_built_in(&self.experiment.id)?;
+        let in_guest = self.environment.guest.is_some();
+        let today = today.in_the_form_of(&self.experiment, in_guest, self.quick).ok()?;
+        let claim = today.claim.into_iter().find(|claim| claim.id == id && !self.is_of_a_file())?;
+        let sides = || iter::once(&claim.a).chain(&claim.b);
+        let mut axes = sides()
+            .flat_map(|side| side.at.keys().chain(&side.over))
+            .chain(&claim.operating_points);
+        let has_axis = |axis: &String| self.dimensions.iter().any(|it| it.name == *axis);
+        let has_points = sides().all(|side| !claims::points(self, side).is_empty());
+        (axes.all(has_axis) && has_points).then_some(claim)
     }
 
     /// Returns the figures of a result: those of its experiment, with the current form of each figure of the

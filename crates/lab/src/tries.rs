@@ -2,15 +2,25 @@
 //!
 //! Of eleven runs of one claim, one may decide it by chance. The p-value of the run that is shown is therefore
 //! multiplied by the number of runs (Bonferroni), before the primary claims of a paper share their error
-//! ([`holm`]). `tries.toml` has the runs that the history of `docs/runs` shows up to a day. Published runs that
-//! began later are counted here.
+//! ([`holm`]). The file [`FILE`] beside published runs has the runs that are no longer there: those that the
+//! history shows up to a day, and those that newer runs have replaced since.
 //!
 //! A single result is judged without this ([`crate::claims`]): the run of a reader on another machine is the
 //! first one there.
 
 use crate::{statistics::holm, verdict::Verdict};
+use anyhow::Context as _;
 use serde::Deserialize;
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, fs,
+    path::{Path, PathBuf},
+};
+
+/// The file's name in the directory that contains the directories of the runs.
+pub const FILE: &str = "tries.toml";
+/// The length of the day at the start of a directory's name.
+const DAY: usize = "2026-11-29".len();
 
 /// The published runs that judged a claim, by their verdicts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -56,27 +66,68 @@ impl fmt::Display for Tries {
     }
 }
 
-/// The runs up to a day.
-#[derive(Clone, Debug, Deserialize)]
+/// The runs that are counted although they are not there.
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Register {
     /// The last day whose runs are counted in `claim`.
+    #[serde(default)]
     until: String,
+    #[serde(default)]
     claim: BTreeMap<String, Tries>,
+    /// Published runs that a newer run has replaced.
+    #[serde(default)]
+    replaced: Vec<Replaced>,
 }
 
-/// Returns the built-in register.
-pub fn register() -> Register {
-    toml::from_str(include_str!("tries.toml")).expect("a test reads tries.toml")
+/// A published run that was removed when a newer one replaced it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Replaced {
+    /// The directory of the run, which begins with its day.
+    run: String,
+    /// The directory of the run that replaced it.
+    #[serde(rename = "by")]
+    _by: String,
+    /// Its verdict on each claim.
+    verdicts: BTreeMap<String, Verdict>,
 }
 
 impl Register {
+    /// Reads the register beside the runs in `directories`: the file in the directory that contains them. It
+    /// is empty if there is no such file.
+    ///
+    /// # Errors
+    /// When a file is not a register, or when the runs are in two directories that have one.
+    pub fn beside(directories: &[PathBuf]) -> anyhow::Result<Self> {
+        let parents: BTreeSet<PathBuf> =
+            directories.iter().map(|it| it.join("..").join(FILE)).collect();
+        let mut files: Vec<PathBuf> =
+            parents.iter().filter_map(|file| fs::canonicalize(file).ok()).collect();
+        files.sort();
+        files.dedup();
+        match files.as_slice() {
+            [] => Ok(Self::default()),
+            [file] => Self::read(file),
+            _ => anyhow::bail!("the runs are in directories with a {FILE} each: {files:?}"),
+        }
+    }
+
+    fn read(file: &Path) -> anyhow::Result<Self> {
+        let read = || -> anyhow::Result<Self> { Ok(toml::from_str(&fs::read_to_string(file)?)?) };
+        read().with_context(|| file.display().to_string())
+    }
+
     /// Returns the tries of the claim `id`: those of the register, and those of `published` runs that began
-    /// later. A published run is given by its day and its verdict.
-    pub fn of<'a>(&self, id: &str, published: impl Iterator<Item = (&'a str, Verdict)>) -> Tries {
+    /// later than its history. A published run is given by its day and its verdict.
+    pub fn of<'a>(&'a self, id: &str, published: impl Iterator<Item = (&'a str, Verdict)>) -> Tries {
         let mut tries = self.claim.get(id).copied().unwrap_or_default();
         let is_counted = tries != Tries::default();
-        for (day, verdict) in published {
+        let replaced = self.replaced.iter().filter_map(|it| {
+            let day = it.run.get(..DAY).unwrap_or(&it.run);
+            Some((day, *it.verdicts.get(id)?))
+        });
+        for (day, verdict) in published.chain(replaced) {
             if day > self.until.as_str() || !is_counted {
                 tries.add(verdict);
             }
@@ -97,12 +148,18 @@ pub fn with_all(claims: &[(f64, Tries)]) -> Vec<f64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{
         experiment::{find, ids},
         statistics::ERROR,
     };
+
+    /// Returns the register of this repository's runs.
+    pub(crate) fn register() -> Register {
+        let runs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/runs");
+        Register::read(&runs.join(FILE)).unwrap()
+    }
 
     fn tries(holds: u32, open: u32) -> Tries {
         Tries { holds, open, ..Tries::default() }
@@ -129,7 +186,7 @@ mod tests {
 
     #[test]
     fn later_runs_are_counted_and_earlier_ones_are_not_counted_twice() {
-        let register = register();
+        let register = Register { replaced: Vec::new(), ..register() };
         let count = |id, runs: &[(&str, Verdict)]| register.of(id, runs.iter().copied());
         let (old, new) = ("2026-11-25", "2026-11-29");
         assert_eq!(count("P2", &[(old, Verdict::Holds)]).made(), 11);
@@ -140,6 +197,36 @@ mod tests {
         // A claim that the register does not have.
         assert_eq!(count("P2-poll", &[(old, Verdict::Holds), (new, Verdict::Seen)]).made(), 2);
         assert_eq!(count("P2-poll", &[]).made(), 1);
+    }
+
+    #[test]
+    fn a_replaced_run_is_counted_once() {
+        let text = |day: &str| {
+            format!(
+                "until = \"2026-11-26\"\n[claim]\nP4 = {{ holds = 1, does-not-hold = 2, open = 0 }}\n\
+                 [[replaced]]\nrun = \"{day}-provos-fig10\"\nby = \"2026-11-30-provos-fig10\"\n\
+                 [replaced.verdicts]\n\"P4\" = \"does not hold\"\n\"P4-more\" = \"holds\"\n"
+            )
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let run = directory.path().join("2026-11-30-provos-fig10");
+        fs::create_dir(&run).unwrap();
+        let made = |day: &str, id: &str| {
+            fs::write(directory.path().join(FILE), text(day)).unwrap();
+            let register = Register::beside(&[run.clone(), run.clone()]).unwrap();
+            register.of(id, [("2026-11-30", Verdict::Holds)].into_iter()).made()
+        };
+        assert_eq!(made("2026-11-29", "P4"), 5, "three, the replaced run, and the run that is there");
+        assert_eq!(made("2026-11-26", "P4"), 4, "the history has the replaced run");
+        assert_eq!(made("2026-11-26", "P4-more"), 2, "the history does not have this claim");
+        fs::write(directory.path().join(FILE), "until = 5").unwrap();
+        assert!(Register::beside(&[run]).is_err());
+    }
+
+    #[test]
+    fn without_a_register_only_the_runs_that_are_there_count() {
+        let register = Register::beside(&[tempfile::tempdir().unwrap().path().to_owned()]).unwrap();
+        assert_eq!(register.of("P2", [("2026-11-25", Verdict::Holds)].into_iter()).made(), 1);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use pollux_lab::{
         self, Settings, executable::Executable, interrupt::Interrupt, journal, progress::Progress,
         trial::Programs,
     },
+    tries::Register,
     wait_cost::{self, WaitCost},
 };
 use pollux_vm::Mips;
@@ -370,11 +371,12 @@ fn overview(directories: &[PathBuf], out: &Path) -> anyhow::Result<ExitCode> {
         !runs.is_empty(),
         "none of these directories holds a result of `pollux lab run`"
     );
+    let register = Register::beside(directories)?;
     let mut files = vec![
-        (overview::FILE, overview::page(&runs)?),
-        (overview::MARKDOWN, overview::markdown(&runs)?),
+        (overview::FILE, overview::page(&runs, &register)?),
+        (overview::MARKDOWN, overview::markdown(&runs, &register)?),
     ];
-    match results::markdown(&runs) {
+    match results::markdown(&runs, &register) {
         Ok((page, readings)) => {
             files.extend([(results::FILE, page), (results::READINGS, readings)]);
             fs::create_dir_all(out.join("results")).with_context(|| out.display().to_string())?;

@@ -414,14 +414,14 @@ fn spoken_of(outcome: &Outcome, side: &Side, dimension: &Dimension) -> Vec<Value
 }
 
 /// Returns the rate of this run that is `multiple` times the reference rate.
-fn rate_of<'v>(outcome: &Outcome, multiple: f64, rates: &'v [Value]) -> Option<&'v Value> {
+pub(crate) fn rate_of<'v>(outcome: &Outcome, multiple: f64, rates: &'v [Value]) -> Option<&'v Value> {
     let reference = outcome.saturation.first()?.rps?;
     let wanted = (multiple * reference).round().max(1.0);
     rates.iter().find(|rate| rate.number() == Some(wanted))
 }
 
 /// Whether this run has the rate that `select` chooses.
-pub(super) fn has_rate(outcome: &Outcome, select: &Select) -> bool {
+pub(crate) fn has_rate(outcome: &Outcome, select: &Select) -> bool {
     let rates = outcome.values(RATE).unwrap_or_default();
     let multiple = select.multiple().and_then(|of| rate_of(outcome, of, rates));
     multiple.or_else(|| select.among(rates)).is_some()

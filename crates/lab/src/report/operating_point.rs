@@ -2,14 +2,16 @@
 
 use crate::{
     claims,
-    experiment::{Claim, Experiment, RATE, Side, Take},
+    experiment::{Claim, Experiment, RATE, Side, Take, Value},
     format,
     plan::{Dimension, Point},
     result::Outcome,
 };
+use std::slice;
 
 /// The server's listen backlog if no flag sets it.
 const DEFAULT_BACKLOG: &str = "4,096";
+const BACKLOG: &str = "listen backlog";
 /// Flags that limit how many requests are open or queued.
 const CAPS: [&str; 2] = ["max-connections", "backlog"];
 
@@ -41,11 +43,12 @@ fn along(outcome: &Outcome, claim: &Claim, dimension: &Dimension) -> String {
     let is_rate = axis == RATE;
     let is_judged_at_each = claim.operating_points.as_deref() == Some(axis);
     if is_judged_at_each || is_rate && !claim.operating_rates.is_empty() {
-        let chosen = claim.operating_rates.iter().map(|rate| rate.0.to_string());
+        let rates = claim.operating_rates.iter().filter(|rate| claims::has_rate(outcome, rate));
+        let chosen = rates.map(|rate| rate.0.to_string());
         let chosen: Vec<String> = chosen.filter(|_| is_rate && !is_judged_at_each).collect();
-        let all = dimension.values.iter().map(format::value).collect();
+        let all = dimension.values.iter().map(|value| short(outcome, axis, value)).collect();
         let values = if chosen.is_empty() { all } else { chosen };
-        return format!("each {axis} of {}", values.join(", "));
+        return format!("{axis} {}", values.join(", "));
     }
     let text = |side: &Side| match side.take {
         Take::Max if side.over.iter().any(|over| over == axis) => format!("best {axis}"),
@@ -59,14 +62,23 @@ fn along(outcome: &Outcome, claim: &Claim, dimension: &Dimension) -> String {
     }
 }
 
-/// Returns the value of an axis at which a side is read: `rate 1,100`, `1.05 of the reference limit`.
+/// Returns the value of an axis at which a side is read: `idle 501`, `rate x1.05`.
 fn value(outcome: &Outcome, side: &Side, axis: &str) -> String {
     let points = claims::points(outcome, side);
     let read = points.first().and_then(|point: &Point| point.get(axis));
-    let read = read.map_or_else(|| "?".to_owned(), format::value);
-    let multiple = side.at.get(axis).and_then(|select| select.multiple());
-    let multiple = multiple.map(|of| format!(" ({of} of the reference limit)"));
-    format!("{axis} {read}{}", multiple.unwrap_or_default())
+    let read = read.map_or_else(|| "?".to_owned(), |value| short(outcome, axis, value));
+    format!("{axis} {read}")
+}
+
+/// Formats a value of an axis; a rate that is a multiple of the reference limit is shown as that multiple.
+fn short(outcome: &Outcome, axis: &str, value: &Value) -> String {
+    let multiple = || {
+        let rate = outcome.experiment.rate.as_ref().filter(|rate| rate.reference.is_some())?;
+        let is_it = |of: &&f64| claims::rate_of(outcome, **of, slice::from_ref(value)).is_some();
+        rate.fractions.iter().find(is_it).map(|of| format!("x{of}"))
+    };
+    let multiple = (axis == RATE).then(multiple).flatten();
+    multiple.unwrap_or_else(|| format::value(value))
 }
 
 /// Returns the caps that are the same in all runs.
@@ -78,6 +90,20 @@ fn constant_caps(experiment: &Experiment) -> Vec<String> {
 
 /// Describes the machine of a run, as far as it differs from the machines of the papers.
 pub(super) fn machine(outcome: &Outcome) -> String {
+    facts(outcome).join(", ")
+}
+
+/// Returns the part of a machine that a page has not said of all machines: nothing, what this one has beside
+/// `common`, or everything if it lacks a part of that. A machine without a listen backlog has it as an axis.
+pub(super) fn beside(facts: &[String], common: &[String]) -> String {
+    let is_backlog = |fact: &&String| fact.starts_with(BACKLOG);
+    let lacks = common.iter().any(|fact| !facts.contains(fact) && !is_backlog(&fact));
+    let own = facts.iter().filter(|fact| lacks || !common.contains(fact));
+    own.map(String::as_str).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns what differs from the machines of the papers, one fact each.
+pub(super) fn facts(outcome: &Outcome) -> Vec<String> {
     let Outcome { environment, experiment, .. } = outcome;
     let is_shared = environment.pinned.is_some_and(|cpus| cpus.server == cpus.generator);
     let mut parts = Vec::new();
@@ -99,9 +125,9 @@ pub(super) fn machine(outcome: &Outcome) -> String {
     let is_axis = experiment.axis.iter().any(|axis| axis.name == "backlog");
     let has_server = experiment.workload.is_some();
     if has_server && !has_flag && !is_axis {
-        parts.push(format!("listen backlog {DEFAULT_BACKLOG}"));
+        parts.push(format!("{BACKLOG} {DEFAULT_BACKLOG}"));
     }
-    parts.join(", ")
+    parts
 }
 
 #[cfg(test)]
@@ -127,8 +153,35 @@ mod tests {
         let capped = point("gammo-fig5-6", "G3");
         assert_eq!(
             capped,
-            "poll; idle 10,000 to idle 0; each at-once of 8, 64, 512, 16,000; rate 1,100"
+            "poll; idle 10,000 to idle 0; at-once 8, 64, 512, 16,000; rate 1,100"
         );
+    }
+
+    #[test]
+    fn a_rate_is_shown_as_a_multiple_of_the_reference() {
+        let mut outcome = outcome("provos-fig10", &[500.0, 1_050.0, 1_150.0, 1_300.0]);
+        let cell = crate::plan::Cell { variant: "poll".into(), point: Point::new() };
+        let raw = crate::measure::Raw::default();
+        let probe = crate::result::Saturation { cell, rps: Some(1_000.0), note: None, raw };
+        outcome.saturation.push(probe);
+        let point = |of: &str| {
+            let claim = outcome.experiment.claim.iter().find(|claim| claim.id == of).unwrap();
+            operating_point(&outcome, claim)
+        };
+        assert_eq!(point("P4"), "poll; idle 501; backlog 5, 128, 4,096; rate x1.05, x1.15");
+        assert_eq!(point("P4-control"), "poll; idle 501; backlog 5, 128, 4,096; rate x1.3");
+    }
+
+    #[test]
+    fn a_machine_is_described_as_far_as_it_is_another_one() {
+        let facts = |text: &str| text.split(", ").map(str::to_owned).collect::<Vec<_>>();
+        let common = facts("an emulated CPU, one CPU for both, listen backlog 4,096");
+        let of = |text: &str| beside(&facts(text), &common);
+        assert_eq!(of("an emulated CPU, one CPU for both, listen backlog 4,096"), "");
+        assert_eq!(of("an emulated CPU, one CPU for both"), "", "the backlog is an axis");
+        let share = "an emulated CPU, one CPU for both, a share of 0.28, listen backlog 4,096";
+        assert_eq!(of(share), "a share of 0.28");
+        assert_eq!(of("loopback, listen backlog 4,096"), "loopback, listen backlog 4,096");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! decides each claim.
 
 mod decided;
-mod picture;
+pub(super) mod picture;
 
 pub(super) use decided::Published;
 use decided::{ClaimWithRun, Claims, of_paper};
@@ -15,6 +15,7 @@ use crate::{
     format::escape,
     papers::{PaperFigure, papers},
     result::Outcome,
+    tries::Register,
     verdict::ClaimOutcome,
 };
 use std::{
@@ -133,7 +134,7 @@ pub(super) fn name(directory: &Path) -> String {
 ///
 /// # Errors
 /// Fails if the list of figures is not valid.
-pub fn page(runs: &[Publication]) -> anyhow::Result<String> {
+pub fn page(runs: &[Publication], register: &Register) -> anyhow::Result<String> {
     let title = "The papers' experiments, repeated";
     let mut page = html::begin(title);
     let _ = writeln!(
@@ -150,7 +151,7 @@ pub fn page(runs: &[Publication]) -> anyhow::Result<String> {
     }
     page.push_str("</nav>\n");
     for paper in papers {
-        let figures = of_paper(runs, &paper);
+        let figures = of_paper(runs, &paper, register);
         let _ = writeln!(page, "<h2 id=\"{0}\">{1}</h2>", escape(&paper.key), escape(&paper.title));
         let known: Vec<(String, &ClaimOutcome)> = figures
             .iter()
@@ -232,7 +233,7 @@ fn row(page: &mut String, anchor: &str, id: &str, decided: Option<&ClaimWithRun<
 ///
 /// # Errors
 /// Fails if the list of figures is not valid.
-pub fn markdown(runs: &[Publication]) -> anyhow::Result<String> {
+pub fn markdown(runs: &[Publication], register: &Register) -> anyhow::Result<String> {
     let papers = papers()?;
     let mut text = String::from(
         "# The papers' figures, as experiments\n\n\
@@ -260,7 +261,7 @@ pub fn markdown(runs: &[Publication]) -> anyhow::Result<String> {
             let _ = writeln!(text, "\nThe paper's machines: {machine}");
         }
         let mut all = Claims::new();
-        for (figure, claims) in paper.figure.iter().zip(of_paper(runs, paper)) {
+        for (figure, claims) in paper.figure.iter().zip(of_paper(runs, paper, register)) {
             let ids: Vec<String> = figure.experiments.iter().map(|id| format!("`{id}`")).collect();
             let (name, picture, ids) = (&figure.name, &figure.picture, ids.join(" and "));
             let _ = writeln!(text, "\n### {name}\n\n{picture} Repeated by {ids}.");
@@ -418,6 +419,14 @@ mod tests {
         verdict::Verdict,
     };
 
+    fn markdown(runs: &[Publication]) -> anyhow::Result<String> {
+        super::markdown(runs, &Register::default())
+    }
+
+    fn page(runs: &[Publication]) -> anyhow::Result<String> {
+        super::page(runs, &Register::default())
+    }
+
     /// Every claim of every built-in experiment is in the list, and nothing else is.
     #[test]
     fn the_list_names_every_claim_once() {
@@ -481,7 +490,7 @@ mod tests {
             .find(|figure| figure.claims.iter().any(|id| id == "I3"))
             .unwrap();
         let counts = |runs: &[Publication]| {
-            let decided = decide(runs, &figure, "I3").unwrap();
+            let decided = decide(runs, &figure, "I3", &Register::default()).unwrap();
             (name(&decided.run.directory), decided.claim.verdict, decided.other_verdicts())
         };
         let undecided = || published(40, false, Verdict::Undecided);

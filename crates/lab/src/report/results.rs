@@ -1,9 +1,10 @@
 //! `docs/results.md`: one row for each result of the papers, for a reader who does not know the
 //! identifiers.
 //!
-//! `results.toml` names the published runs for each row; the numbers and the verdicts come from their
-//! raw data.
+//! `results.toml` names the claims of each row. The run that decides a claim is the one of docs/papers.md; the
+//! numbers and the verdicts come from its raw data.
 
+mod points;
 mod verdict;
 
 pub use verdict::ReaderVerdict;
@@ -12,17 +13,12 @@ use super::{
     earlier,
     markdown::cell,
     operating_point,
-    overview::{Publication, Published, name},
+    overview::{Publication, Published, name, picture},
 };
-use crate::{
-    claims,
-    experiment::Claim,
-    verdict::{ClaimOutcome, Verdict},
-};
+use crate::{claims, experiment::Claim, tries::Register, verdict::ClaimOutcome};
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
-use std::fmt::Write as _;
-use toml::Table;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 /// The page's file name.
 pub const FILE: &str = "results.md";
@@ -40,10 +36,13 @@ struct Results {
 #[serde(deny_unknown_fields)]
 struct Section {
     title: String,
+    /// A text below the rows, for what does not fit into one of them.
+    #[serde(default)]
+    note: String,
     row: Vec<Row>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Row {
     /// The figure or the section of the paper.
@@ -55,10 +54,10 @@ struct Row {
     /// The difference from the paper's experiment, beside the difference of the machines.
     #[serde(default)]
     differs: String,
-    /// Drawings of runs: `provos-fig10/errors-2`. The first one that was kept is shown.
-    #[serde(default)]
-    picture: Vec<String>,
-    /// The parameter that decides the result if the readings disagree.
+    /// The figure of the run that is shown; if absent, one of the metric of the first reading.
+    picture: Option<String>,
+    /// The parameter that decides the result if the readings disagree. Empty if each reading is a statement
+    /// of its own: then each has its own verdict.
     #[serde(default)]
     decided_by: String,
     /// The reason why this machine cannot test the claim.
@@ -67,21 +66,19 @@ struct Row {
     reading: Vec<Reading>,
 }
 
-/// One number: a claim of a run, or a claim that is computed here from the run's data.
-#[derive(Debug, Deserialize)]
+/// One number: a claim as one run judges it.
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Reading {
-    /// The directory of the run, without its date.
-    run: String,
-    /// The operating point in words; if absent, the values of the axes.
-    at: Option<String>,
-    /// The claim's identifier in that run.
+    /// The claim's identifier; absent if no experiment can test it.
     claim: Option<String>,
-    /// A claim about the run's data that the run itself does not have, without an identifier and a statement.
-    #[serde(rename = "ask")]
-    query: Option<Table>,
-    /// For such a claim: the claim whose runs are counted as tries.
-    tries_of: Option<String>,
+    /// The part of the row that this reading is about.
+    #[serde(default)]
+    of: String,
+    /// The directory of the run, without its date; if absent, the run that decides the claim in docs/papers.md.
+    run: Option<String>,
+    /// The reason why this machine cannot test the claim.
+    not_testable: Option<String>,
     /// Why a run that began before a day cannot test the claim.
     before: Option<Before>,
 }
@@ -99,28 +96,40 @@ struct Before {
 struct Line<'a> {
     /// The whole text of the row; the repository's test looks for numbers under this name.
     statement: String,
-    verdict: ReaderVerdict,
-    readings: Vec<Number>,
+    /// One verdict, or one for each reading.
+    verdicts: Vec<ReaderVerdict>,
+    readings: Vec<Number<'a>>,
     #[serde(skip)]
     row: &'a Row,
 }
 
 #[derive(Debug, Serialize)]
-struct Number {
-    run: String,
+struct Number<'a> {
+    /// What the number is about, in a row of several statements.
+    of: &'a str,
+    #[serde(skip)]
+    source: Option<Source<'a>>,
+    run: Option<String>,
     at: String,
-    /// The number as the page shows it; one line for each operating point.
-    lines: Vec<String>,
+    /// The number as the page shows it.
+    text: String,
     value: Option<f64>,
     low: Option<f64>,
     high: Option<f64>,
-    blocks: u32,
     verdict: ReaderVerdict,
     /// The verdicts under other thresholds that were once written down, if they differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     earlier: Vec<String>,
     /// How this machine differs from the paper's.
-    machine: String,
+    machine: Vec<String>,
+}
+
+/// A claim with the run that decides it.
+#[derive(Debug)]
+struct Source<'a> {
+    run: &'a Publication,
+    claim: Claim,
+    judged: ClaimOutcome,
 }
 
 fn results() -> anyhow::Result<Results> {
@@ -136,292 +145,253 @@ fn find<'a>(runs: &'a [Publication], wanted: &str) -> anyhow::Result<&'a Publica
     })
 }
 
-fn number(
-    runs: &[Publication],
-    published: &Published<'_>,
-    row: &Row,
-    reading: &Reading,
-) -> anyhow::Result<Number> {
-    let run = find(runs, &reading.run)?;
+/// Returns the claim `id` as `run` judges it. If the run does not have the claim, it is judged here by the
+/// run's data.
+fn judged<'a>(run: &'a Publication, id: &str) -> Option<Source<'a>> {
     let outcome = &run.outcome;
-    let (judged, claim) = match (&reading.claim, &reading.query) {
-        (Some(id), None) => {
-            let judged = outcome.claims.iter().find(|claim| claim.id == *id);
-            let claim = outcome.experiment.claim.iter().find(|claim| claim.id == *id);
-            judged.cloned().zip(claim.cloned())
-        }
-        (None, Some(query)) => {
-            let claim = claim_of(row, query)?;
-            Some((claims::judge_one(outcome, &claim), claim))
-        }
-        _ => anyhow::bail!("a reading of {} has either a claim or a question", row.figure),
+    let of_run = || {
+        let judged = outcome.claims.iter().find(|claim| claim.id == id)?;
+        let claim = outcome.experiment.claim.iter().find(|claim| claim.id == id)?;
+        Some((claim.clone(), judged.clone()))
+    };
+    let of_today = || {
+        let claim = outcome.todays_claim(id)?;
+        let judged = claims::judge_one(outcome, &claim);
+        Some((claim, judged))
+    };
+    let (claim, judged) = of_run().or_else(of_today)?;
+    Some(Source { run, claim, judged })
+}
+
+/// Returns the claim `id` of the run that a reading names, or of the run that decides it. If no run judges the
+/// claim, the run with the most evidence that has its data is taken.
+fn source<'a>(
+    runs: &'a [Publication],
+    published: &Published<'a>,
+    reading: &Reading,
+    id: &str,
+) -> anyhow::Result<Option<Source<'a>>> {
+    if let Some(wanted) = &reading.run {
+        return Ok(judged(find(runs, wanted)?, id));
     }
-    .unzip();
-    let tries_of = reading.claim.as_ref().or(reading.tries_of.as_ref());
-    let doubt = judged
-        .as_ref()
-        .and_then(|judged| published.doubt(tries_of.map_or("", String::as_str), judged));
-    let too_early = reading.before.as_ref().filter(|it| run.day() < it.day.as_str());
-    let too_early = too_early.map(|it| it.why.clone());
-    let verdict = match (&judged, doubt) {
-        // The experiment may have changed since the run.
-        (None, _) => ReaderVerdict::NotTestable("the published run does not judge it".into()),
-        (Some(_), _) if too_early.is_some() => {
-            ReaderVerdict::NotTestable(too_early.unwrap_or_default())
-        }
-        (Some(judged), Some(over)) => {
-            ReaderVerdict::NotSignificant { over, alone: Box::new(ReaderVerdict::of(judged)) }
-        }
-        (Some(judged), None) => ReaderVerdict::of(judged),
+    if let Some(run) = published.run_of(id) {
+        return Ok(judged(run, id));
+    }
+    let mut with_data: Vec<&Publication> = runs.iter().collect();
+    with_data.sort_by_key(|run| (!run.outcome.quick, run.outcome.blocks(), run.day().to_owned()));
+    Ok(with_data.into_iter().rev().find_map(|run| judged(run, id)))
+}
+
+fn number<'a>(
+    runs: &'a [Publication],
+    published: &Published<'a>,
+    reading: &'a Reading,
+) -> anyhow::Result<Number<'a>> {
+    let id = reading.claim.as_deref().unwrap_or_default();
+    let source = source(runs, published, reading, id)?;
+    let not_testable = || {
+        let before = reading.before.as_ref();
+        let too_early = before.filter(|it| source.as_ref().is_some_and(|of| of.run.day() < &*it.day));
+        reading.not_testable.clone().or_else(|| Some(too_early?.why.clone()))
     };
-    let point = || claim.as_ref().map(|claim| operating_point::operating_point(outcome, claim));
-    let earlier = |id: &String| {
-        let claim = claim.as_ref().filter(|claim| claim.id == *id)?;
-        Some(earlier::other_verdicts(outcome, claim))
+    let verdict = match (not_testable(), &source) {
+        (Some(why), _) => ReaderVerdict::NotTestable(why),
+        (None, None) => ReaderVerdict::NotTestable("no published run has the data".into()),
+        (None, Some(source)) => {
+            let alone = ReaderVerdict::of(&source.judged);
+            match published.doubt(id, &source.judged) {
+                Some(over) => ReaderVerdict::NotSignificant { over, alone: Box::new(alone) },
+                None => alone,
+            }
+        }
     };
+    let judged = source.as_ref().map(|source| &source.judged);
+    let outcome = source.as_ref().map(|source| &source.run.outcome);
+    let at = source.as_ref().map(|Source { run, claim, .. }| {
+        let point = operating_point::operating_point(&run.outcome, claim);
+        format!("{point}; {} blocks", run.outcome.blocks())
+    });
+    let earlier = source.as_ref().map(|it| earlier::other_verdicts(&it.run.outcome, &it.claim));
     Ok(Number {
-        run: name(&run.directory),
-        at: reading.at.clone().or_else(point).unwrap_or_default(),
-        lines: judged.as_ref().map_or_else(|| vec!["–".to_owned()], lines),
-        value: judged.as_ref().and_then(|it| it.value),
-        low: judged.as_ref().and_then(|it| it.low),
-        high: judged.as_ref().and_then(|it| it.high),
-        blocks: outcome.blocks(),
+        of: &reading.of,
+        run: source.as_ref().map(|source| name(&source.run.directory)),
+        at: at.unwrap_or_default(),
+        text: judged.map_or_else(|| "–".to_owned(), points::line),
+        value: judged.and_then(|it| it.value),
+        low: judged.and_then(|it| it.low),
+        high: judged.and_then(|it| it.high),
         verdict,
-        earlier: reading.claim.as_ref().and_then(earlier).unwrap_or_default(),
-        machine: operating_point::machine(outcome),
+        earlier: earlier.unwrap_or_default(),
+        machine: outcome.map_or_else(Vec::new, operating_point::facts),
+        source,
     })
 }
 
-/// Returns the number of each operating point, or the only number of the claim.
-fn lines(claim: &ClaimOutcome) -> Vec<String> {
-    let has_points = claim.parts.iter().any(|part| part.operating_point.is_some());
-    if !has_points || claim.parts.len() < 2 {
-        return vec![claim.measured().unwrap_or_else(|| "–".into())];
-    }
-    let line = |part: &crate::verdict::Part| {
-        let says = match claim.verdict {
-            Verdict::Depends => format!(": {}", part.verdict),
-            _ => String::new(),
-        };
-        let number = claim.reading_of(part).unwrap_or_else(|| "–".into());
-        let point = part.operating_point.as_deref().unwrap_or_default();
-        format!("{point}: {number}{says}")
-    };
-    claim.parts.iter().map(line).collect()
-}
-
-/// Returns the claim that a query makes.
-fn claim_of(row: &Row, query: &Table) -> anyhow::Result<Claim> {
-    let mut claim = query.clone();
-    for key in ["id", "statement", "source", "primary", "control"] {
-        anyhow::ensure!(
-            !claim.contains_key(key),
-            "results.toml: a question of {} has the key {key}, which only claims have",
-            row.figure
-        );
-    }
-    claim.insert("id".into(), row.figure.clone().into());
-    claim.insert("statement".into(), row.claim.clone().into());
-    claim.try_into().with_context(|| format!("results.toml: a question of {}", row.figure))
-}
-
 fn line<'a>(
-    runs: &[Publication],
-    published: &Published<'_>,
+    runs: &'a [Publication],
+    published: &Published<'a>,
     row: &'a Row,
 ) -> anyhow::Result<Line<'a>> {
-    let number = |reading| number(runs, published, row, reading);
-    let readings: Vec<Number> = row.reading.iter().map(number).collect::<anyhow::Result<_>>()?;
-    let verdict = match &row.not_testable {
-        Some(why) => ReaderVerdict::NotTestable(why.clone()),
-        None => {
-            let verdicts = readings.iter().map(|number| number.verdict.clone()).collect();
-            ReaderVerdict::of_all(verdicts, &row.decided_by)
-        }
+    let number = |reading| number(runs, published, reading);
+    let readings: Vec<Number<'_>> =
+        row.reading.iter().map(number).collect::<anyhow::Result<_>>()?;
+    let each = || readings.iter().map(|number| number.verdict.clone()).collect();
+    let verdicts = match &row.not_testable {
+        Some(why) => vec![ReaderVerdict::NotTestable(why.clone())],
+        None if row.has_statements() => each(),
+        None => vec![ReaderVerdict::of_all(each(), &row.decided_by)],
     };
-    let mut line = Line { statement: String::new(), verdict, readings, row };
-    line.statement =
-        [&row.claim, &row.paper, &line.here(), &line.verdict(), &line.at(), &line.differs()]
-            .map(String::as_str)
-            .join(" | ");
-    Ok(line)
+    Ok(Line { statement: String::new(), verdicts, readings, row })
+}
+
+impl Row {
+    /// Whether each reading is a statement of its own.
+    fn has_statements(&self) -> bool {
+        self.reading.len() > 1 && self.decided_by.is_empty()
+    }
+}
+
+impl Number<'_> {
+    /// Returns the text with what it is about before it.
+    fn about(&self, text: &str) -> String {
+        if self.of.is_empty() { text.to_owned() } else { format!("{}: {text}", self.of) }
+    }
+
+    /// Returns the number with a link to its run.
+    fn here(&self) -> String {
+        let run = self.run.iter().map(|run| format!(" ([run](runs/{run}/README.md))"));
+        run.fold(self.about(&self.text), |text, link| text + &link)
+    }
+
+    /// Returns the verdicts under other thresholds, as the end of a verdict.
+    fn earlier(&self) -> String {
+        self.earlier.iter().fold(String::new(), |text, earlier| text + "; " + earlier)
+    }
 }
 
 impl Line<'_> {
-    fn each(&self, of: impl Fn(&Number) -> String) -> String {
-        self.readings.iter().map(of).collect::<Vec<_>>().join("<br>")
+    fn each(&self, of: impl Fn(&Number<'_>) -> String) -> String {
+        let mut each: Vec<String> = self.readings.iter().map(of).collect();
+        each.dedup();
+        each.join("<br>")
     }
 
-    /// Returns the numbers, each with its own verdict if the verdicts differ.
+    /// Returns the numbers, each with its own verdict if the verdicts differ and are not shown as a list.
     fn here(&self) -> String {
         let differ = self.readings.iter().any(|it| it.verdict != self.readings[0].verdict);
-        let here = self.each(|it| {
-            let verdict = if differ { format!(" {}", it.verdict) } else { String::new() };
-            format!("{} ([run](runs/{}/README.md)){verdict}", it.lines.join("<br>"), it.run)
-        });
+        let says = differ && !self.row.has_statements();
+        let verdict = |it: &Number<'_>| if says { format!(" {}", it.verdict.name()) } else { String::new() };
+        let here = self.each(|it| it.here() + &verdict(it));
         if here.is_empty() { "–".to_owned() } else { here }
     }
 
-    /// Returns the verdict, and the verdicts under other thresholds if they differ.
+    /// Returns the verdict or the verdicts, with those under other thresholds if they differ.
     fn verdict(&self) -> String {
-        let mut text = self.verdict.to_string();
-        let mut earlier: Vec<&String> = self.readings.iter().flat_map(|it| &it.earlier).collect();
-        earlier.dedup();
-        for earlier in earlier {
-            let _ = write!(text, "; {earlier}");
+        if !self.row.has_statements() {
+            let earlier = self.readings.iter().map(Number::earlier);
+            return earlier.fold(self.verdicts[0].to_string(), |text, earlier| text + &earlier);
         }
-        text
+        let verdict = |it: &Number<'_>| format!("{}{}", it.verdict, it.earlier());
+        let first = verdict(&self.readings[0]);
+        let is_one = self.readings.iter().all(|it| verdict(it) == first);
+        if is_one { first } else { self.each(|it| it.about(&verdict(it))) }
     }
 
-    fn at(&self) -> String {
-        self.each(|it| format!("{} ({} blocks)", it.at, it.blocks))
-    }
-
-    /// Returns what differs from the paper's experiment: the machines first.
-    fn differs(&self) -> String {
-        let mut parts: Vec<&str> = self.readings.iter().map(|it| it.machine.as_str()).collect();
-        parts.dedup();
-        parts.push(&self.row.differs);
+    /// Returns what differs from the paper's experiment: the machines first, as far as they are not `common`.
+    fn differs(&self, common: &[String]) -> String {
+        let beside = |it: &Number<'_>| operating_point::beside(&it.machine, common);
+        let mut parts: Vec<String> = self.readings.iter().map(beside).collect();
+        parts.push(self.row.differs.clone());
         parts.retain(|part| !part.is_empty());
+        parts.dedup();
         parts.join("; ")
     }
+
+    /// Returns the picture of the first reading that has one.
+    fn picture(&self) -> String {
+        let file = |number: &Number<'_>| {
+            let Source { run, claim, .. } = number.source.as_ref()?;
+            let file = picture::file_of(run, claim, self.row.picture.as_deref())?;
+            Some(format!("runs/{}/{file}", name(&run.directory)))
+        };
+        let file = self.readings.iter().find_map(file);
+        let image = |file| format!("<br><img src=\"{file}\" width=\"200\" alt=\"{}\">", self.row.figure);
+        file.map_or_else(String::new, image)
+    }
+
+    /// Writes the row, and keeps its text for the file of readings.
+    fn write(&mut self, text: &mut String, common: &[String]) {
+        let row = self.row;
+        let at = self.each(|it| it.at.clone());
+        let (here, verdict, differs) = (self.here(), self.verdict(), self.differs(common));
+        let cells = [&row.claim, &row.paper, &here, &verdict, &at, &differs].map(|it| cell(it));
+        let cells = cells.join(" | ");
+        let _ = writeln!(text, "| {}{} | {cells} |", cell(&row.figure), self.picture());
+        self.statement = cells;
+    }
+}
+
+/// Returns the machine of most readings.
+fn common(lines: &[Line<'_>]) -> Vec<String> {
+    let mut counts: BTreeMap<&[String], usize> = BTreeMap::new();
+    for number in lines.iter().flat_map(|line| &line.readings).filter(|it| it.run.is_some()) {
+        *counts.entry(&number.machine).or_default() += 1;
+    }
+    let most = counts.into_iter().max_by_key(|(_, count)| *count);
+    most.map_or_else(Vec::new, |(machine, _)| machine.to_vec())
 }
 
 /// Returns the page, and the JSON text of its numbers.
 ///
 /// # Errors
-/// Fails if `results.toml` names a run or a claim that does not exist.
-pub fn markdown(runs: &[Publication]) -> anyhow::Result<(String, String)> {
+/// Fails if `results.toml` names a run that does not exist.
+pub fn markdown(runs: &[Publication], register: &Register) -> anyhow::Result<(String, String)> {
     let results = results()?;
-    let mut text = String::from(
-        "# Results, paper by paper\n\n\
-         `pollux lab report docs/runs/*/ --out docs` writes this page from the published runs; do not change it by \
-         hand.\n\n\
-         **reproduced**: we measured at least half of the paper's effect, or the equality that the paper states. \
-         **direction only**: the effect has the paper's direction but less than half of its size; or the paper gives \
-         no size, and any difference counts. **contradicted**: no such effect, or the opposite effect. **depends**: \
-         two reasonable operating points give different results; the row has both numbers. **not significant**: the \
-         run decides the claim, but not after a correction for all runs that were made of it and for all primary \
-         claims of the paper. **not testable**: this machine or these data cannot decide the claim.\n\n\
-         A ratio has a 95 % interval over the blocks of one run. [papers.md](papers.md) has every claim and lists all \
-         runs of each primary claim, [runs/](runs/README.md) has the raw data, and \
-         [decisions/0120-thresholds.md](decisions/0120-thresholds.md) explains the thresholds.\n",
-    );
-    let published = Published::of(runs)?;
-    let mut all = Vec::new();
+    let published = Published::of(runs, register)?;
+    let (mut text, mut all) = (String::new(), Vec::new());
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for section in &results.section {
+        let lines = section.row.iter().map(|row| line(runs, &published, row));
+        let mut lines: Vec<Line<'_>> = lines.collect::<anyhow::Result<_>>()?;
+        let common = common(&lines);
         let _ = write!(
             text,
-            "\n## {}\n\n<!-- figures: docs/{READINGS} -->\n| figure | claim | the paper | here | verdict | operating \
-             point | what differs |\n|---|---|---|---|---|---|---|\n",
-            section.title
+            "\n## {}\n\nThe machine, unless a row says otherwise: {}.\n\n<!-- figures: docs/{READINGS} -->\n| figure | \
+             claim | the paper | here | verdict | operating point | what differs |\n|---|---|---|---|---|---|---|\n",
+            section.title,
+            common.join(", ")
         );
-        for row in &section.row {
-            let line = line(runs, &published, row)?;
-            markdown_row(&mut text, runs, &line)?;
-            all.push(serde_json::to_value(&line)?);
+        for line in &mut lines {
+            line.write(&mut text, &common);
+            line.verdicts.iter().for_each(|it| *counts.entry(it.name()).or_default() += 1);
+            all.push(serde_json::to_value(&*line)?);
+        }
+        if !section.note.is_empty() {
+            let _ = write!(text, "\n{}\n", section.note);
         }
     }
-    Ok((text, serde_json::to_string_pretty(&all)? + "\n"))
+    let counts: Vec<String> = counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    let page = format!("{HEAD}\nVerdicts on this page: {}.\n{text}", counts.join(", "));
+    Ok((page, serde_json::to_string_pretty(&all)? + "\n"))
 }
 
-fn markdown_row(text: &mut String, runs: &[Publication], line: &Line<'_>) -> anyhow::Result<()> {
-    let row = line.row;
-    let mut picture = String::new();
-    for wanted in &row.picture {
-        let (run, figure) = wanted.split_once('/').context("picture = [\"RUN/FIGURE\"]")?;
-        let run = find(runs, run)?;
-        let file = format!("figures/{figure}.svg");
-        if run.given.join(&file).exists() {
-            let directory = name(&run.directory);
-            picture = format!(
-                "<br><img src=\"runs/{directory}/{file}\" width=\"200\" alt=\"{}\">",
-                row.figure
-            );
-            break;
-        }
-    }
-    let _ = writeln!(
-        text,
-        "| {}{picture} | {} | {} | {} | {} | {} | {} |",
-        cell(&row.figure),
-        cell(&row.claim),
-        cell(&row.paper),
-        cell(&line.here()),
-        cell(&line.verdict()),
-        cell(&line.at()),
-        cell(&line.differs()),
-    );
-    Ok(())
-}
+/// The beginning of the page.
+const HEAD: &str = "\
+# Results, paper by paper
+
+`pollux lab report docs/runs/*/ --out docs` writes this page from the published runs; do not change it by hand.
+
+**reproduced**: at least half of the paper's effect, or the equality that the paper states. **direction only**: the
+effect has the paper's direction, but is less than half as large, or the paper gives no size. **contradicted**: no such
+effect, or the opposite. **depends**: two reasonable operating points give different results. **not significant**: the
+run alone decides the claim, but not after a correction for all runs of it and for all primary claims of the paper.
+**not testable**: this machine or these data cannot decide the claim.
+
+Numbers are ratios unless they have a unit, with a 95 % interval over the blocks of a run; several operating points with
+one verdict have one range. A rate x1.05 is 1.05 times poll's own limit with one idle connection.
+[papers.md](papers.md) has every claim, every run and the machines of the papers, [runs/](runs/README.md) the raw data,
+and [decisions/0120-thresholds.md](decisions/0120-thresholds.md) the thresholds.
+";
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        experiment::{Threshold, find as find_experiment, ids},
-        statistics::{Compare, estimate},
-        verdict::Part,
-    };
-
-    /// A claim that depends shows the number of each operating point.
-    #[test]
-    fn each_operating_point_has_its_number() {
-        let part = |cap: u32, value: f64, verdict| Part {
-            variant: "poll".into(),
-            operating_point: Some(format!("at-once {cap}")),
-            verdict,
-            estimate: estimate(&[value; 6]),
-            ..Part::default()
-        };
-        let parts = vec![part(8, 0.1, Verdict::Holds), part(512, 0.9, Verdict::DoesNotHold)];
-        let mut claim = ClaimOutcome {
-            parts,
-            value: Some(0.9),
-            ..verdict::tests::claim(Verdict::Depends, [0.9, 0.9], Threshold::Below(0.605))
-        };
-        assert_eq!(
-            lines(&claim),
-            [
-                "at-once 8: 0.100 [0.100, 0.100]: holds",
-                "at-once 512: 0.900 [0.900, 0.900]: does not hold"
-            ]
-        );
-        claim.parts.truncate(1);
-        assert_eq!(lines(&claim).len(), 1);
-    }
-
-    #[test]
-    fn a_figure_has_the_unit_of_its_metric() {
-        let mut claim = ClaimOutcome {
-            value: Some(325_066_422.0),
-            metric: "partner_after_load_ns".into(),
-            compare: Compare::Value,
-            ..verdict::tests::claim(Verdict::Holds, [3e8, 3.5e8], Threshold::Below(1e9))
-        };
-        assert_eq!(claim.measured().unwrap(), "0.325 [0.300, 0.350] s");
-        assert_eq!(claim.condition(), "< 1 s");
-        claim.compare = Compare::Ratio;
-        assert!(!claim.measured().unwrap().contains(" s"), "a ratio has no unit");
-    }
-
-    #[test]
-    fn the_list_of_results_is_right() {
-        let rows: Vec<Row> = results().unwrap().section.into_iter().flat_map(|s| s.row).collect();
-        assert!((20..=40).contains(&rows.len()), "{} rows", rows.len());
-        let claims: Vec<String> =
-            ids().flat_map(|id| find_experiment(id).unwrap().claim).map(|claim| claim.id).collect();
-        for row in &rows {
-            assert!(row.not_testable.is_some() || !row.reading.is_empty(), "{}", row.claim);
-            assert!(row.reading.len() < 2 || !row.decided_by.is_empty(), "{}", row.claim);
-            for reading in &row.reading {
-                let named = reading.claim.iter().chain(&reading.tries_of);
-                assert!(named.clone().all(|id| claims.contains(id)), "{reading:?}");
-            }
-            for query in row.reading.iter().filter_map(|reading| reading.query.as_ref()) {
-                claim_of(row, query).unwrap();
-            }
-        }
-    }
-}
+mod tests;

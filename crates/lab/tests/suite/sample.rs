@@ -11,6 +11,7 @@ use pollux_lab::{
         overview::{self, Publication},
     },
     result::{Outcome, Run, Status, VariantOutcome},
+    tries::Register,
     verdict::Verdict,
 };
 use std::{collections::BTreeMap, fs, path::PathBuf};
@@ -201,7 +202,7 @@ fn ours_stands_beside_the_papers_picture() {
         [Publication { given: given.clone(), directory, outcome }]
     };
     let shown = |runs: &[Publication]| {
-        let text = overview::markdown(runs).unwrap();
+        let text = overview::markdown(runs, &Register::default()).unwrap();
         let pictures = text.split("](").filter_map(|rest| rest.split_once(".svg)"));
         pictures.map(|(file, _)| format!("{file}.svg")).collect::<Vec<_>>()
     };
@@ -211,7 +212,7 @@ fn ours_stands_beside_the_papers_picture() {
     let files = shown(&runs);
     assert_eq!(files, ["runs/mine/figures/cpu.svg"]);
     assert!(directory.path().join(&files[0]).exists());
-    let page = overview::page(&runs).unwrap();
+    let page = overview::page(&runs, &Register::default()).unwrap();
     assert!(page.contains("Ours: ") && page.contains("aria-label=\"Server CPU"), "{page}");
     assert!(page.contains("<h3 id=\"gammo-figures-2-4-and-6\">"));
 
@@ -224,7 +225,7 @@ fn ours_stands_beside_the_papers_picture() {
     report::keep(&outcome, &given).unwrap();
     let runs = published(outcome);
     assert_eq!(shown(&runs), ["runs/mine/figures/cpu-2.svg"]);
-    let page = overview::page(&runs).unwrap();
+    let page = overview::page(&runs, &Register::default()).unwrap();
     assert_eq!(page.matches("<figcaption>Ours: ").count(), 2, "both rates");
 }
 

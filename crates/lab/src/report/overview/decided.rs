@@ -7,7 +7,7 @@ use crate::{
     papers::{Paper, PaperFigure, papers},
     report::{earlier, operating_point},
     statistics::ERROR,
-    tries::{self, Tries},
+    tries::{self, Register, Tries},
     verdict::{ClaimOutcome, Verdict},
 };
 
@@ -37,6 +37,7 @@ pub(super) fn decide<'a>(
     runs: &'a [Publication],
     figure: &PaperFigure,
     id: &str,
+    register: &Register,
 ) -> Option<ClaimWithRun<'a>> {
     let judged: Vec<(&Publication, &ClaimOutcome)> = runs
         .iter()
@@ -71,7 +72,7 @@ pub(super) fn decide<'a>(
         .filter_map(|&(run, claim)| Some((run, says_otherwise(run, claim)?)))
         .collect();
     let published = judged.iter().map(|(run, claim)| (run.day(), claim.verdict));
-    let tries = tries::register().of(id, published);
+    let tries = register.of(id, published);
     Some(ClaimWithRun {
         run,
         claim,
@@ -150,10 +151,14 @@ fn doubt(
 
 /// Returns every claim of a paper, figure by figure. The p-values are those over all runs of a claim; the
 /// paper's primary claims share one error.
-pub(super) fn of_paper<'a>(runs: &'a [Publication], paper: &Paper) -> Vec<Claims<'a>> {
+pub(super) fn of_paper<'a>(
+    runs: &'a [Publication],
+    paper: &Paper,
+    register: &Register,
+) -> Vec<Claims<'a>> {
     let of_figure = |figure: &PaperFigure| {
         let claims = figure.claims.iter();
-        claims.map(|id| (id.clone(), decide(runs, figure, id))).collect()
+        claims.map(|id| (id.clone(), decide(runs, figure, id, register))).collect()
     };
     let mut figures: Vec<Claims<'a>> = paper.figure.iter().map(of_figure).collect();
     let mut primary: Vec<&mut ClaimWithRun<'a>> = figures
@@ -178,12 +183,20 @@ impl<'a> Published<'a> {
     ///
     /// # Errors
     /// Fails if the list of figures is not valid.
-    pub(in crate::report) fn of(runs: &'a [Publication]) -> anyhow::Result<Self> {
+    pub(in crate::report) fn of(
+        runs: &'a [Publication],
+        register: &Register,
+    ) -> anyhow::Result<Self> {
         let of_paper = |paper: &Paper| {
-            let claims = of_paper(runs, paper).into_iter().flatten();
+            let claims = of_paper(runs, paper, register).into_iter().flatten();
             claims.filter_map(|(id, decided)| Some((id, decided?))).collect()
         };
         Ok(Self(papers()?.paper.iter().map(of_paper).collect()))
+    }
+
+    /// Returns the run that decides the claim `id`.
+    pub(in crate::report) fn run_of(&self, id: &str) -> Option<&'a Publication> {
+        self.0.iter().flatten().find(|it| it.0 == id).map(|(_, decided)| decided.run)
     }
 
     /// Returns why `claim`, which another run may decide or which compares the same data in another way, is
@@ -217,7 +230,7 @@ mod tests {
     #[test]
     fn what_one_run_decides_may_not_be_significant_over_all_runs() {
         let once = Tries::default();
-        let eleven = tries::register().of("P2", std::iter::empty());
+        let eleven = tries::tests::register().of("P2", std::iter::empty());
         let doubt = |verdict, tries, p: f64, all: f64| doubt(verdict, tries, Some(p), Some(all));
         assert_eq!(
             doubt(Verdict::Holds, eleven, 0.45, 1.0).unwrap(),

@@ -31,6 +31,31 @@ fn is_where(run: &Publication, panel: &Panel<'_>, claim: &Claim) -> bool {
     })
 }
 
+/// Returns whether the panel is where the claim is read and shows one of its variants.
+fn shows(run: &Publication, panel: &Panel<'_>, claim: &Claim) -> bool {
+    let mut names = claim.a.variant.iter().chain(&claim.each);
+    is_where(run, panel, claim) && names.any(|name| panel.shows(name))
+}
+
+/// Returns the name of the file with the panel that shows the claim, if the run has that file: a panel of
+/// `figure`, or, without it, of a figure of the claim's metric. A panel with numbers of the paper comes first.
+pub(in crate::report) fn file_of(
+    run: &Publication,
+    claim: &Claim,
+    figure: Option<&str>,
+) -> Option<String> {
+    let is_of = |panel: &Panel<'_>| match figure {
+        Some(id) => panel.figure.id == id,
+        None => panel.figure.y == claim.metric,
+    };
+    let panels = report::panels(&run.outcome).into_iter();
+    let panel = panels
+        .filter(|panel| is_of(panel) && shows(run, panel, claim))
+        .min_by_key(|panel| panel.paper(&run.outcome).is_empty())?;
+    let file = format!("figures/{}.svg", panel.id);
+    run.given.join(&file).exists().then_some(file)
+}
+
 /// Returns the panel that shows the comparison of the first claim, primary claims before others. If no
 /// panel shows one of the claims, returns the first panel of the run.
 fn shown<'a>(run: &'a Publication, decided: &[&ClaimWithRun<'_>]) -> Option<Panel<'a>> {
@@ -42,12 +67,10 @@ fn shown<'a>(run: &'a Publication, decided: &[&ClaimWithRun<'_>]) -> Option<Pane
     let mut panels = report::panels(&run.outcome);
     let place = claims
         .filter_map(|claim| {
-            let names = || claim.a.variant.iter().chain(&claim.each);
-            let shows = |panel: &Panel<'_>| {
-                let is_drawn = names().any(|name| panel.shows(name));
-                panel.figure.y == claim.metric && is_where(run, panel, claim) && is_drawn
+            let is_it = |panel: &Panel<'_>| {
+                panel.figure.y == claim.metric && shows(run, panel, claim)
             };
-            panels.iter().position(shows)
+            panels.iter().position(is_it)
         })
         .next()
         .unwrap_or(0);

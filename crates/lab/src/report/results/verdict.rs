@@ -1,5 +1,6 @@
 //! The verdict on a result in the words of the page.
 
+use super::points;
 use crate::{
     experiment::Threshold,
     statistics::Compare,
@@ -34,33 +35,47 @@ pub enum ReaderVerdict {
 
 impl fmt::Display for ReaderVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "**{}**", self.name())?;
         match self {
-            Self::Reproduced => f.write_str("**reproduced**"),
-            Self::DirectionOnly => f.write_str("**direction only**"),
-            Self::Contradicted => f.write_str("**contradicted**"),
-            Self::Depends(on) => write!(f, "**depends** on {on}"),
+            Self::Reproduced | Self::DirectionOnly | Self::Contradicted => Ok(()),
+            Self::Depends(on) => write!(f, " on {on}"),
             Self::NotSignificant { over, alone } => {
-                let over = over.strip_prefix("not significant").unwrap_or(over);
-                let alone = alone.to_string().replace("**", "");
-                write!(f, "**not significant**{over} (this run alone: {alone})")
+                let over = over.strip_prefix("not significant").unwrap_or(over).trim_start();
+                // The number of runs says enough; the page explains the correction.
+                let over = over.strip_suffix(OVER_THE_PAPER).filter(|it| !it.is_empty()).unwrap_or(over);
+                write!(f, " {over} (alone: {})", alone.name())
             }
-            Self::NotTestable(why) => write!(f, "**not testable**: {why}"),
+            Self::NotTestable(why) => write!(f, ": {why}"),
         }
     }
 }
 
+/// The end of the words for a claim that is not significant with the other claims of its paper.
+const OVER_THE_PAPER: &str = " with all primary claims of the paper";
+
 impl ReaderVerdict {
+    /// Returns the verdict without its reason.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Reproduced => "reproduced",
+            Self::DirectionOnly => "direction only",
+            Self::Contradicted => "contradicted",
+            Self::Depends(_) => "depends",
+            Self::NotSignificant { .. } => "not significant",
+            Self::NotTestable(_) => "not testable",
+        }
+    }
+
     /// Returns the reader's verdict on one claim.
     pub fn of(claim: &ClaimOutcome) -> Self {
         match claim.verdict {
             Verdict::Holds if is_any_difference(claim) => Self::DirectionOnly,
             Verdict::Holds => Self::Reproduced,
-            Verdict::Depends => Self::Depends(axes(claim)),
+            Verdict::Depends => Self::Depends(points::deciding_axes(claim)),
             Verdict::DoesNotHold if goes_the_way(claim) => Self::DirectionOnly,
             Verdict::DoesNotHold => Self::Contradicted,
             Verdict::Undecided | Verdict::Seen | Verdict::NotTestable => {
-                let why = claim.remark().or_else(|| claim.parts.iter().find_map(|part| part.why()));
-                Self::NotTestable(why.unwrap_or_else(|| claim.verdict.to_string()))
+                Self::NotTestable(why_open(claim))
             }
         }
     }
@@ -96,16 +111,19 @@ impl ReaderVerdict {
     }
 }
 
-/// Returns the names of the axes whose values are the operating points.
-fn axes(claim: &ClaimOutcome) -> String {
-    let points = claim.parts.iter().filter_map(|part| part.operating_point.as_deref());
-    let mut axes: Vec<&str> = points
-        .flat_map(|point| point.split(", "))
-        .filter_map(|value| value.split(' ').next())
-        .collect();
-    axes.sort_unstable();
-    axes.dedup();
-    axes.join(" and ")
+/// Returns in few words why the claim is open: at which operating points it is, or which data would decide it.
+/// The page of the run has the whole reason.
+fn why_open(claim: &ClaimOutcome) -> String {
+    let open = claim.parts.iter().find(|part| !part.verdict.is_decided());
+    let first = |note: &String| note.split("; ").next().unwrap_or_default().to_owned();
+    let reason = || {
+        let outlook = open?.outlook.map(|outlook| outlook.to_string());
+        outlook.or_else(|| open?.note.as_ref().map(first))
+    };
+    match points::open(claim).filter(|place| !place.is_empty()) {
+        Some(place) => format!("undecided at {place}"),
+        None => reason().unwrap_or_else(|| claim.verdict.to_string()),
+    }
 }
 
 /// Returns the value of a comparison of two equal sides.
@@ -219,19 +237,65 @@ pub(super) mod tests {
         assert_eq!(of(&[open.clone(), doubtful(&yes)]), doubtful(&yes));
         assert_eq!(
             doubtful(&yes).to_string(),
-            "**not significant** over 11 runs (this run alone: reproduced)"
+            "**not significant** over 11 runs (alone: reproduced)"
+        );
+        let of_paper = |over: &str| ReaderVerdict::NotSignificant {
+            over: format!("not significant{over}{OVER_THE_PAPER}"),
+            alone: Box::new(no.clone()),
+        };
+        assert_eq!(
+            of_paper(" over 8 runs").to_string(),
+            "**not significant** over 8 runs (alone: contradicted)"
+        );
+        assert_eq!(
+            of_paper("").to_string(),
+            "**not significant** with all primary claims of the paper (alone: contradicted)"
         );
         assert!(matches!(of(&[]), ReaderVerdict::NotTestable(_)));
     }
 
     #[test]
     fn what_decides_is_the_axis_of_the_operating_points() {
-        let part = |point: &str| Part { operating_point: Some(point.into()), ..Part::default() };
-        let parts = vec![part("backlog 5, rate x1.05"), part("backlog 128, rate x1.05")];
+        let part = |point: &str, verdict| Part {
+            operating_point: Some(point.into()),
+            verdict,
+            ..Part::default()
+        };
+        let parts = vec![
+            part("backlog 5, rate x1.05", Verdict::Holds),
+            part("backlog 128, rate x1.05", Verdict::DoesNotHold),
+        ];
         let claim =
             ClaimOutcome { parts, ..claim(Verdict::Depends, [0.0, 1.0], Threshold::Above(0.3)) };
         let of = |decided_by| ReaderVerdict::of_all(vec![ReaderVerdict::of(&claim)], decided_by);
-        assert_eq!(of(""), ReaderVerdict::Depends("backlog and rate".into()));
+        assert_eq!(of(""), ReaderVerdict::Depends("backlog".into()));
         assert_eq!(of("the queue"), ReaderVerdict::Depends("the queue".into()));
+    }
+
+    #[test]
+    fn what_is_open_has_a_short_reason() {
+        let part = |point: Option<&str>| Part {
+            operating_point: point.map(str::to_owned),
+            note: Some("poll was not steady at this point: 13 % more; a second reason".into()),
+            ..Part::default()
+        };
+        let of = |parts| {
+            let about = claim(Verdict::Undecided, [0.5, 0.7], Threshold::Below(0.6));
+            ReaderVerdict::of(&ClaimOutcome { parts, ..about }).to_string()
+        };
+        assert_eq!(
+            of(vec![part(None)]),
+            "**not testable**: poll was not steady at this point: 13 % more"
+        );
+        let decided = Part { verdict: Verdict::Holds, ..part(Some("at-once 8")) };
+        assert_eq!(
+            of(vec![decided, part(Some("at-once 64"))]),
+            "**not testable**: undecided at at-once 64"
+        );
+        let outlook = Some(crate::verdict::Outlook::Blocks(45));
+        assert_eq!(
+            of(vec![Part { outlook, ..part(None) }]),
+            "**not testable**: about 45 blocks would decide it"
+        );
     }
 }
