@@ -142,13 +142,27 @@ fn deciding_part(parts: &[Part], holds: Threshold, verdict: Verdict) -> Option<&
     of_verdict.min_by(nearest).or_else(|| read().min_by(nearest))
 }
 
+/// Returns the values of `axis` at which the claim is judged. The rates of a claim up to the limit end at the
+/// lowest saturation of its variants; the lowest rate always counts.
+pub(crate) fn operating_values<'a>(outcome: &'a Outcome, claim: &Claim, axis: &str) -> &'a [Value] {
+    let values = outcome.values(axis).unwrap_or_default();
+    if !claim.up_to_limit || axis != RATE {
+        return values;
+    }
+    let of_claim = outcome.saturation.iter().filter(|it| claim.each.contains(&it.cell.variant));
+    let limit_rps = of_claim.filter_map(|it| it.rps).fold(f64::INFINITY, f64::min);
+    let is_beyond = |value: &Value| value.number().is_some_and(|rate| rate > limit_rps);
+    let end = values.iter().position(is_beyond).unwrap_or(values.len());
+    &values[..end.max(1).min(values.len())]
+}
+
 /// Returns the claim at each of its operating points, with their names.
 pub(crate) fn at_operating_points(
     outcome: &Outcome,
     claim: &Claim,
 ) -> Vec<(Option<String>, Claim)> {
     let axis = claim.operating_points.as_ref();
-    let along = axis.and_then(|axis| Some((axis, outcome.values(axis)?)));
+    let along = axis.map(|axis| (axis, operating_values(outcome, claim, axis)));
     let at_value = |(axis, values): (&String, &[Value])| -> Vec<(String, Claim)> {
         let at = |value: &Value| {
             let mut claim = claim.clone();

@@ -414,7 +414,11 @@ fn spoken_of(outcome: &Outcome, side: &Side, dimension: &Dimension) -> Vec<Value
 }
 
 /// Returns the rate of this run that is `multiple` times the reference rate.
-pub(crate) fn rate_of<'v>(outcome: &Outcome, multiple: f64, rates: &'v [Value]) -> Option<&'v Value> {
+pub(crate) fn rate_of<'v>(
+    outcome: &Outcome,
+    multiple: f64,
+    rates: &'v [Value],
+) -> Option<&'v Value> {
     let reference = outcome.saturation.first()?.rps?;
     let wanted = (multiple * reference).round().max(1.0);
     rates.iter().find(|rate| rate.number() == Some(wanted))

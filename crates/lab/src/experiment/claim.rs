@@ -43,6 +43,10 @@ pub struct Claim {
     /// value, on both sides; if it holds at one and does not hold at another, its verdict is *depends*.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operating_points: Option<String>,
+    /// Whether the operating points, which are rates, end at the limit of the claim's variants, as it was found
+    /// before the run. For a claim about failures: beyond its limit every server lets requests fail.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub up_to_limit: bool,
     /// Multiples of the reference limit at which the claim is also judged: a side whose rate is such a
     /// multiple is read at each of them. They are operating points like those of `operating_points`. A form
     /// that lacks one of these rates is judged at the others.
@@ -75,8 +79,14 @@ impl Claim {
     pub(super) fn compares_as(&self, other: &Self) -> bool {
         let same_data = self.metric == other.metric && self.each == other.each;
         let same_sides = self.a == other.a && self.b == other.b;
-        let same_sides = same_sides && self.operating_rates == other.operating_rates;
-        same_data && same_sides && self.compare == other.compare && self.holds == other.holds
+        let same_points = self.operating_points == other.operating_points
+            && self.operating_rates == other.operating_rates
+            && self.up_to_limit == other.up_to_limit;
+        same_data
+            && same_sides
+            && same_points
+            && self.compare == other.compare
+            && self.holds == other.holds
     }
 }
 

@@ -126,9 +126,10 @@ impl Experiment {
         {
             return Some("nothing fails at the lowest rate: it cannot come out otherwise".into());
         }
-        let is_there = |id: &String| self.claim.iter().any(|claim| claim.id == *id);
-        if claim.control.as_ref().is_some_and(is_there) {
-            return None;
+        let control = claim.control.as_ref();
+        let control = control.and_then(|id| self.claim.iter().find(|claim| claim.id == *id));
+        if let Some(control) = control {
+            return beside(claim, control);
         }
         let is_equality = matches!(holds, Threshold::Within(_)) && self.is_overload(&claim.a);
         let wants_control =
@@ -171,6 +172,38 @@ impl Experiment {
 
 fn is_one_of(metrics: &[Metric], claim: &Claim) -> bool {
     metrics.iter().any(|metric| metric.name() == claim.metric)
+}
+
+/// Returns why a claim along the rates cannot stand beside its control, which reads the same figure beyond the
+/// limit: if the control holds, the claim cannot hold at every rate. Such a claim ends at the limit, and only there
+/// it may have such a control.
+fn beside(claim: &Claim, control: &Claim) -> Option<String> {
+    let is_along_rates = claim.operating_points.as_deref() == Some(RATE);
+    let is_highest = |side: &Side| side.at.get(RATE).is_some_and(|at| at.0.word() == Some("max"));
+    let is_opposite = is_along_rates
+        && claim.metric == control.metric
+        && claim.each == control.each
+        && is_highest(&control.a)
+        && are_disjoint(claim.holds, control.holds);
+    match (claim.up_to_limit, is_opposite) {
+        (false, true) => Some(format!(
+            "its control {} contradicts it at the highest rate: expected up-to-limit = true",
+            control.id
+        )),
+        (true, false) => {
+            Some(format!("its control {} does not show the opposite beyond the limit", control.id))
+        }
+        _ => None,
+    }
+}
+
+/// Whether no value meets both conditions, one of which is an upper and the other a lower limit.
+fn are_disjoint(one: Threshold, other: Threshold) -> bool {
+    match (one, other) {
+        (Threshold::Below(high), Threshold::Above(low))
+        | (Threshold::Above(low), Threshold::Below(high)) => low >= high,
+        _ => false,
+    }
 }
 
 /// Whether both sides read the same figure of each variant of the claim.
@@ -266,7 +299,7 @@ mod tests {
     #[test]
     fn a_planted_fault_is_found() {
         type PlantedFault = (&'static str, &'static str, fn(&mut Claim), &'static str);
-        let planted: [PlantedFault; 19] = [
+        let planted: [PlantedFault; 21] = [
             ("gammo-fig5-6", "G3", |it| it.operating_points = None, "G3: expected operating-"),
             // A threshold that moved, and one that was never written down.
             (
@@ -284,6 +317,14 @@ mod tests {
             ("provos-overflow", "P11", back_to_the_lowest_rate, "P11: nothing fails at the lowest"),
             ("provos-overflow", "P12", back_to_the_lowest_rate, "P12: nothing fails at the lowest"),
             ("provos-overflow", "P12", |it| it.control = None, "P12: expected control"),
+            // A claim and its control that cannot both hold, and a control that is not beyond the limit.
+            ("provos-overflow", "P12", |it| it.up_to_limit = false, "P12: its control P12-fails"),
+            (
+                "provos-overflow",
+                "P12",
+                |it| it.control = Some("P12-control".into()),
+                "P12: its control P12-control does not show",
+            ),
             // Under overload, any server that is driven there may reach the same rate.
             (
                 "provos-hybrid",

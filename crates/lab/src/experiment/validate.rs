@@ -261,6 +261,11 @@ impl Experiment {
         if let Some(axis) = &claim.operating_points {
             ensure!(axes.contains(axis.as_str()), "operating-points: no axis {axis:?}");
         }
+        let is_along_rates = claim.operating_points.as_deref() == Some(RATE);
+        ensure!(
+            !claim.up_to_limit || is_along_rates,
+            "up-to-limit: expected operating-points = \"rate\""
+        );
         if !claim.operating_rates.is_empty() {
             let rate = self.rate.as_ref().filter(|rate| rate.reference.is_some());
             let rate = rate.context("operating-rates: multiples want [rate] reference")?;

@@ -46,7 +46,8 @@ fn along(outcome: &Outcome, claim: &Claim, dimension: &Dimension) -> String {
         let rates = claim.operating_rates.iter().filter(|rate| claims::has_rate(outcome, rate));
         let chosen = rates.map(|rate| rate.0.to_string());
         let chosen: Vec<String> = chosen.filter(|_| is_rate && !is_judged_at_each).collect();
-        let all = dimension.values.iter().map(|value| short(outcome, axis, value)).collect();
+        let all = claims::operating_values(outcome, claim, axis).iter();
+        let all = all.map(|value| short(outcome, axis, value)).collect();
         let values = if chosen.is_empty() { all } else { chosen };
         return format!("{axis} {}", values.join(", "));
     }
@@ -151,10 +152,7 @@ mod tests {
         assert_eq!(point("provos-fig4-9", "P1"), "poll; idle 501 to idle 1; best rate");
         assert_eq!(point("provos-fig4-9", "P2-poll"), "devpoll to poll; idle 251; best rate");
         let capped = point("gammo-fig5-6", "G3");
-        assert_eq!(
-            capped,
-            "poll; idle 10,000 to idle 0; at-once 8, 64, 512, 16,000; rate 1,100"
-        );
+        assert_eq!(capped, "poll; idle 10,000 to idle 0; at-once 8, 64, 512, 16,000; rate 1,100");
     }
 
     #[test]

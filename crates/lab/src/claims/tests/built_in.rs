@@ -166,3 +166,22 @@ fn a_claim_is_judged_at_each_of_its_rates_that_the_run_has() {
     let climb = judged_at("P4-climb", &[0.5, 1.05, 1.15]);
     assert_eq!(climb[1].1.b.as_ref().map(rate).unwrap(), "min");
 }
+
+/// P12 ends at the limit of its own variant, which is below that of the fastest.
+#[test]
+fn a_claim_about_failures_ends_at_the_limit() {
+    let experiment = crate::experiment::find("provos-overflow").unwrap();
+    let claim = experiment.claim.iter().find(|claim| claim.id == "P12").unwrap();
+    let mut outcome = made_for(&experiment, claim, false, 0.0);
+    outcome.dimensions = experiment.dimensions();
+    outcome.dimensions.push(crate::plan::rate_dimension(&[5e3, 8.5e3, 1e4, 1.15e4]));
+    let mut judged_at = |limit: Option<f64>| {
+        outcome.saturation[0].cell.variant = "inplace".into();
+        outcome.saturation[0].rps = limit;
+        let points = at_operating_points(&outcome, claim);
+        points.into_iter().filter_map(|(name, _)| name).collect::<Vec<_>>()
+    };
+    assert_eq!(judged_at(Some(9e3)), ["rate 5,000", "rate 8,500"]);
+    assert_eq!(judged_at(Some(1e3)), ["rate 5,000"], "the lowest rate always counts");
+    assert_eq!(judged_at(None).len(), 4, "an unknown limit excludes no rate");
+}
