@@ -11,7 +11,7 @@ use crate::{
     metric::Metric,
     plan,
     result::{Outcome, VariantOutcome},
-    statistics::{Compare, Estimate, MIN_BLOCKS, paired},
+    statistics::{Compare, Estimate, MIN_BLOCKS, estimate, paired},
 };
 use anyhow::ensure;
 use std::fmt::Write as _;
@@ -56,8 +56,8 @@ pub struct MeasuredFigures {
     /// The ratio of that rate to the best rate without idle connections.
     pub rate_ratio: Estimate,
     /// The CPU time per request at the requested rate, in microseconds, according to the law; none if the
-    /// law could not be fitted.
-    pub cpu_us: Option<f64>,
+    /// law could not be fitted. The law is fitted to each block.
+    pub cpu_us: Option<Estimate>,
 }
 
 impl Question {
@@ -85,7 +85,11 @@ axis = [
   {{ name = "open", label = "requests open at once", values = [1, {open}], load-flag = "connections" }},
 ]
 left-out = [{{ at = {{ idle = [0], open = [1] }}, because = "it adds no information" }}]
-variants = ["select", "poll", "epoll", "epoll-et", "uring-poll"]
+variants = ["select", "poll", "epoll2", "devpoll", "epoll", "epoll-et", "uring-poll"]
+[[variant]]
+name = "select"
+at-most = {{ idle = 900 }}
+because = "select refuses descriptors of FD_SETSIZE (1,024) and above"
 [budget]
 seconds = {seconds}
 blocks = {BLOCKS}
@@ -120,20 +124,28 @@ saturation-seconds = 0.2
             runs.find_map(|run| run.metric(RATE))
         };
         let pairs = (0..outcome.blocks()).map(|block| (rate(&with, block), rate(&without, block)));
+        let cpu_us = |block| self.cpu_us(outcome, variant, [&at(self.idle, 1), &with], block);
+        let cpu_us: Vec<f64> = (0..outcome.blocks()).filter_map(cpu_us).collect();
         Some(MeasuredFigures {
             best_rps: outcome.cell(variant, &with)?.metrics.get(RATE)?.value,
             rate_ratio: paired(pairs, Compare::Ratio)?,
-            cpu_us: self.cpu_us(outcome, variant, [&at(self.idle, 1), &with]),
+            cpu_us: estimate(&cpu_us),
         })
     }
 
-    /// Returns the CPU time per request at the requested rate. A single open request pays for its own
+    /// Returns the CPU time per request at the requested rate, by the figures of one block. A single open request pays for its own
     /// waits; many open requests share them.
-    fn cpu_us(&self, outcome: &Outcome, variant: &str, points: [&plan::Point; 2]) -> Option<f64> {
+    fn cpu_us(
+        &self,
+        outcome: &Outcome,
+        variant: &str,
+        points: [&plan::Point; 2],
+        block: u32,
+    ) -> Option<f64> {
         let point = |point: &plan::Point| {
-            let cell = outcome.cell(variant, point)?;
-            let value = |metric: &str| cell.metrics.get(metric).map(|it| it.value);
-            let (waits, cpu_us) = (value(Metric::Waits.name())?, value(Metric::ServerCpu.name())?);
+            let run = outcome.runs_at(variant, point).find(|run| run.block == block)?;
+            let value = |metric: Metric| run.metric(metric.name());
+            let (waits, cpu_us) = (value(Metric::Waits)?, value(Metric::ServerCpu)?);
             Some(Point { idle: f64::from(self.idle), waits, cpu_us })
         };
         let points = [point(points[0])?, point(points[1])?];
@@ -148,7 +160,7 @@ saturation-seconds = 0.2
         let rate = format::number(self.rate_rps);
         let mut text = format!(
             "{} idle connections, at most {} requests open, {rate} requests a second, one worker:\n\n\
-             {:<12} {:>14} {:>26} {:>16}\n",
+             {:<12} {:>14} {:>26} {:>18}\n",
             self.idle, self.open, "mechanism", "best rate", "keeps of its rate", "busy at yours"
         );
         for Advice { variant, measured } in advice {
@@ -161,13 +173,9 @@ saturation-seconds = 0.2
             };
             let ends = format::ends(it.rate_ratio.low, it.rate_ratio.high);
             let rate_ratio = format!("{} {ends}", format::number(it.rate_ratio.value));
-            let busy = match it.cpu_us.map(|us| 100.0 * us * self.rate_rps / 1e6) {
-                Some(share) if share > 100.0 => "too much".to_owned(),
-                Some(share) => format!("{share:.0} %"),
-                None => "–".to_owned(),
-            };
+            let busy = self.busy(it.cpu_us);
             let best = format!("{} /s", format::number(it.best_rps));
-            let _ = writeln!(text, "{variant:<12} {best:>14} {rate_ratio:>26} {busy:>16}");
+            let _ = writeln!(text, "{variant:<12} {best:>14} {rate_ratio:>26} {busy:>18}");
         }
         if advice.iter().all(|it| it.measured.is_err()) {
             text.push_str(
@@ -189,11 +197,28 @@ saturation-seconds = 0.2
             );
         }
         text.push_str(
-            "\"Keeps\" is the best rate with the idle connections to that without, with a 95 % interval over the \
-             blocks.\n\"Busy\" is what the batching law predicts: CPU a request = c + S(idle) x waits a request; a \
+            "Brackets have 95 % intervals over the blocks. \"Keeps\" is the best rate with the idle connections to that \
+             without.\n\"Busy\" is what the batching law predicts: CPU a request = c + S(idle) x waits a request; a \
              mechanism\nthat scans is at 100 % long before its best rate, since it scans for as long as it has CPU.\n",
         );
         text
+    }
+}
+
+impl Question {
+    /// Formats the share of the CPU that the requested rate takes.
+    fn busy(&self, cpu_us: Option<Estimate>) -> String {
+        let share = |us: f64| us * self.rate_rps / 1e4;
+        match cpu_us {
+            None => "–".to_owned(),
+            Some(it) if share(it.value) > 100.0 => "too much".to_owned(),
+            Some(it) => match it.low.zip(it.high) {
+                Some((low, high)) => {
+                    format!("{:.0} % [{:.0}, {:.0}]", share(it.value), share(low), share(high))
+                }
+                None => format!("{:.0} %", share(it.value)),
+            },
+        }
     }
 }
 
@@ -261,7 +286,7 @@ mod tests {
 
     fn outcome(question: &Question, runs: Vec<Run>) -> Outcome {
         let experiment = question.experiment().unwrap();
-        let names = ["poll", "epoll"].map(str::to_owned);
+        let names = ["poll", "epoll", "epoll2", "devpoll"].map(str::to_owned);
         let dimensions = experiment.dimensions();
         let mut outcome = made::outcome(experiment, false, dimensions, &names, runs);
         outcome.conclude();
@@ -277,15 +302,26 @@ mod tests {
         let epoll = Law { c_us: 40.0, beside_us: 0.0, scans: scans(1.0), r_squared: 1.0 };
         let mut runs = runs(&QUESTION, "poll", &poll, 6);
         runs.extend(self::runs(&QUESTION, "epoll", &epoll, 6));
-        let advice = QUESTION.advice(&outcome(&QUESTION, runs));
+        runs.extend(self::runs(&QUESTION, "epoll2", &epoll, 6));
+        let mut outcome = outcome(&QUESTION, runs);
+        outcome.variants[3].unavailable = Some("this kernel has no /dev/poll".into());
+        let advice = QUESTION.advice(&outcome);
         assert_eq!(advice[0].variant, "epoll", "the best first");
-        let measured = |index: usize| advice[index].measured.as_ref().unwrap();
+        let measured = |name: &str| {
+            advice.iter().find(|it| it.variant == name).unwrap().measured.as_ref().unwrap()
+        };
         // 40 µs plus a 32nd of 3,200 µs, compared with 40 µs plus a 32nd of 1 µs.
-        assert!((measured(1).rate_ratio.value - 40.03 / 140.0).abs() < 1e-3, "{advice:?}");
-        assert!(measured(1).rate_ratio.low.is_some());
-        assert!((measured(0).cpu_us.unwrap() - 42.0).abs() < 2.0, "{advice:?}");
+        assert!((measured("poll").rate_ratio.value - 40.03 / 140.0).abs() < 1e-3, "{advice:?}");
+        assert!(measured("poll").rate_ratio.low.is_some());
+        let epoll2 = measured("epoll2");
+        assert!(epoll2.rate_ratio.low.is_some(), "it has an interval");
+        let cpu_us = epoll2.cpu_us.unwrap();
+        assert!((cpu_us.value - 42.0).abs() < 2.0, "{advice:?}");
+        assert!(cpu_us.low.is_some_and(|low| low < cpu_us.value), "{advice:?}");
         let text = QUESTION.text(&advice);
-        assert!(text.contains("These answer 5,000 a second: epoll, poll."), "{text}");
+        assert!(text.contains("These answer 5,000 a second: epoll, epoll2, poll."), "{text}");
+        assert!(text.contains("devpoll      not measured: this kernel has no /dev/poll"), "{text}");
+        assert!(text.contains("21 % [21, 21]"), "{text}");
         assert!(!text.contains("without an interval"), "{text}");
     }
 

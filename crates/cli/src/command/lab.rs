@@ -93,7 +93,8 @@ The report is left out: `pollux lab report` renders it from the archived data.")
     #[command(after_help = "Example:
   pollux lab advise --idle 10000 --open 64 --rate 5000
 
-It takes a minute: five mechanisms, with and without the idle connections.
+It takes a minute: each mechanism that this kernel has of select, poll, epoll2,
+devpoll, epoll, epoll-et and uring-poll, with and without the idle connections.
 
 Exit status: 0 when a mechanism was measured, 1 when the measurement failed, 2
 for a usage error, 4 when no run is valid.")]

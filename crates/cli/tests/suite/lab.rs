@@ -348,7 +348,7 @@ fn advice_is_measured_here() {
     let output = run(&arguments, directory.path());
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), output.stderr.as_slice());
     let row = |name: &str| text.lines().find(|line| line.starts_with(&format!("{name} ")));
-    let rows = ["select", "poll", "epoll", "epoll-et", "uring-poll"].map(row);
+    let rows = ["select", "poll", "epoll2", "devpoll", "epoll", "epoll-et", "uring-poll"].map(row);
     let is_measured = |row: &&Option<&str>| row.expect("each has a row").contains("/s ");
     let measured = rows.iter().filter(is_measured).count();
     let others = rows.iter().flatten().filter(|row| row.contains("not measured: ")).count();
