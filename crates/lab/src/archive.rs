@@ -1,6 +1,5 @@
 //! Result files on disk: written completely or not at all, compressed or plain.
 
-use crate::experiment;
 use anyhow::Context as _;
 use flate2::{Compression, GzBuilder, read::GzDecoder};
 use serde_json::Value as Json;
@@ -58,19 +57,14 @@ pub(crate) fn without_start_directory(text: &str) -> String {
     }
 }
 
-/// Writes `text` as `result.json.gz` into `directory`, completely or not at all. A file that differs only
-/// in the layout of its experiment is not changed: otherwise the repository would store every layout of
-/// each archived run.
+/// Writes `text` as `result.json.gz` into `directory`, completely or not at all. A file with the same content
+/// is not changed, so that the repository does not store the same run in two ways of writing it.
 ///
 /// # Errors
 /// When the directory cannot be written to; the message names the file.
 pub(crate) fn write_packed(text: &str, directory: &Path) -> anyhow::Result<()> {
-    let renewed = |text: &str| -> anyhow::Result<Json> {
-        let mut result = serde_json::from_str(text)?;
-        experiment::renew(&mut result);
-        Ok(result)
-    };
-    if is_packed(directory) && renewed(&read_text(directory)?)? == renewed(text)? {
+    let parsed = |text: &str| serde_json::from_str::<Json>(text);
+    if is_packed(directory) && parsed(&read_text(directory)?)? == parsed(text)? {
         return Ok(());
     }
     // The gzip header has neither time nor name, so that the same run gives the same bytes.

@@ -158,14 +158,13 @@ impl Outcome {
             archive::FILE
         });
         let foreign = || format!("{}: not a result of pollux lab", path.display());
-        let mut stored: Json = serde_json::from_str(&text).with_context(foreign)?;
+        let stored: Json = serde_json::from_str(&text).with_context(foreign)?;
         let format = stored["format"].as_str().with_context(foreign)?;
         anyhow::ensure!(
             format == FORMAT,
             "{} has format {format:?}; this program reads {FORMAT:?}",
             path.display()
         );
-        experiment::renew(&mut stored);
         let read = serde_json::from_value(stored).with_context(|| path.display().to_string());
         let mut outcome: Self = read?;
         for run in outcome.runs.iter_mut().filter(|run| !run.raw.load.is_null()) {

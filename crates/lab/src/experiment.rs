@@ -30,7 +30,6 @@ pub use clients::{CLIENTS, Clients, SESSION, Where};
 pub use form::Form;
 pub use push::{Push, PushLoad, SUBSCRIBERS, UPDATES_TO, UpdatesTo};
 pub use rate::{Rate, Reference, RelativeTo};
-pub(crate) use stored::renew;
 pub use value::{Flags, Point, Select, Value, arguments};
 
 use crate::peer::Peer;

@@ -5,55 +5,10 @@
 //! requires.
 
 use super::{Budget, Cells, Experiment, Form, Machine};
-use serde_json::{Map, Value as Json};
 
 /// Flags of `pollux load` and `pollux idle` that specify the means of the load and the required quality,
 /// not the load itself. A run that missed this quality does not count.
 const MEANS: &[&str] = &["threads", "source", "max-lag", "max-lag-share", "max-starved"];
-
-/// Converts the experiment of a stored result to the current layout. Until 28 November 2026 an experiment
-/// had separate fields for its quick form and for guests; a result contained all of them, of which the run
-/// had used some.
-pub(crate) fn renew(result: &mut Json) {
-    let quick = result["quick"] == true;
-    let Some(experiment) = result.get_mut("experiment").and_then(Json::as_object_mut) else {
-        return;
-    };
-    let Some(full) = experiment.remove("full") else { return };
-    experiment.insert("budget".into(), full);
-    choose(experiment, "budget", "quick", quick);
-    experiment["budget"]["pilot"] = (!quick).into();
-    for field in ["quick-variants", "guest", "deterministic-limit-step"] {
-        experiment.remove(field);
-    }
-    for field in ["deterministic-window-seconds", "deterministic-warmup-seconds"] {
-        experiment.remove(field);
-    }
-    let is_deterministic = experiment["place"] == "deterministic-guest";
-    let axes = experiment.get_mut("axis").and_then(Json::as_array_mut);
-    for axis in axes.into_iter().flatten().filter_map(Json::as_object_mut) {
-        choose(axis, "values", "quick-values", quick);
-    }
-    if let Some(rate) = experiment.get_mut("rate").and_then(Json::as_object_mut) {
-        choose(rate, "rps", "quick-rps", quick);
-        choose(rate, "fractions", "quick-fractions", quick);
-        rate.remove("beyond-rps");
-        // In the quick form this field had no effect.
-        if quick && !is_deterministic {
-            rate.remove("limit-step");
-        }
-    }
-    let claims = experiment.get_mut("claim").and_then(Json::as_array_mut);
-    for claim in claims.into_iter().flatten().filter_map(Json::as_object_mut) {
-        claim.remove("full-form-only");
-    }
-}
-
-/// Replaces a value by that of the quick form, if this is a quick run and has such a value.
-fn choose(table: &mut Map<String, Json>, field: &str, of_quick: &str, quick: bool) {
-    let value = table.remove(of_quick).filter(|value| quick && !value.is_null());
-    table.extend(value.map(|value| (field.to_owned(), value)));
-}
 
 impl Experiment {
     /// Returns this experiment in the form in which `stored` was run.
@@ -120,7 +75,6 @@ impl Experiment {
 
 #[cfg(test)]
 mod tests {
-    use super::renew;
     use crate::experiment::{Form, Machine, Threshold, Value, find, ids};
 
     #[test]
@@ -158,42 +112,5 @@ mod tests {
         stored.take_words_of(&today);
         assert_eq!(stored.claim[0].statement, "in older words");
         assert_eq!(stored.claim[1..], today.claim[1..]);
-    }
-
-    #[test]
-    fn an_experiment_with_fields_for_its_forms_becomes_the_one_that_was_run() {
-        let stored = |quick| {
-            serde_json::json!({ "quick": quick, "experiment": {
-                "place": "host", "full": { "seconds": 900.0 }, "quick": { "seconds": 60.0 },
-                "quick-variants": [], "guest": null, "deterministic-window-seconds": null,
-                "axis": [{ "values": [1, 2], "quick-values": [1] }, { "values": [3], "quick-values": null }],
-                "rate": { "rps": [], "fractions": [0.5], "quick-fractions": [0.1], "limit-step": 0.05 },
-                "claim": [{ "id": "A", "full-form-only": true }],
-            } })
-        };
-        for (quick, expected) in [
-            (
-                true,
-                serde_json::json!({
-                    "place": "host", "budget": { "seconds": 60.0, "pilot": false },
-                    "axis": [{ "values": [1] }, { "values": [3] }],
-                    "rate": { "rps": [], "fractions": [0.1] }, "claim": [{ "id": "A" }],
-                }),
-            ),
-            (
-                false,
-                serde_json::json!({
-                    "place": "host", "budget": { "seconds": 900.0, "pilot": true },
-                    "axis": [{ "values": [1, 2] }, { "values": [3] }],
-                    "rate": { "rps": [], "fractions": [0.5], "limit-step": 0.05 }, "claim": [{ "id": "A" }],
-                }),
-            ),
-        ] {
-            let mut result = stored(quick);
-            renew(&mut result);
-            assert_eq!(result["experiment"], expected);
-            renew(&mut result);
-            assert_eq!(result["experiment"], expected, "once is enough");
-        }
     }
 }
