@@ -120,7 +120,11 @@ impl Register {
 
     /// Returns the tries of the claim `id`: those of the register, and those of `published` runs that began
     /// later than its history. A published run is given by its day and its verdict.
-    pub fn of<'a>(&'a self, id: &str, published: impl Iterator<Item = (&'a str, Verdict)>) -> Tries {
+    pub fn of<'a>(
+        &'a self,
+        id: &str,
+        published: impl Iterator<Item = (&'a str, Verdict)>,
+    ) -> Tries {
         let mut tries = self.claim.get(id).copied().unwrap_or_default();
         let is_counted = tries != Tries::default();
         let replaced = self.replaced.iter().filter_map(|it| {
@@ -216,7 +220,11 @@ pub(crate) mod tests {
             let register = Register::beside(&[run.clone(), run.clone()]).unwrap();
             register.of(id, [("2026-11-30", Verdict::Holds)].into_iter()).made()
         };
-        assert_eq!(made("2026-11-29", "P4"), 5, "three, the replaced run, and the run that is there");
+        assert_eq!(
+            made("2026-11-29", "P4"),
+            5,
+            "three, the replaced run, and the run that is there"
+        );
         assert_eq!(made("2026-11-26", "P4"), 4, "the history has the replaced run");
         assert_eq!(made("2026-11-26", "P4-more"), 2, "the history does not have this claim");
         fs::write(directory.path().join(FILE), "until = 5").unwrap();

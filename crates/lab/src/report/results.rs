@@ -191,7 +191,8 @@ fn number<'a>(
     let source = source(runs, published, reading, id)?;
     let not_testable = || {
         let before = reading.before.as_ref();
-        let too_early = before.filter(|it| source.as_ref().is_some_and(|of| of.run.day() < &*it.day));
+        let too_early =
+            before.filter(|it| source.as_ref().is_some_and(|of| of.run.day() < &*it.day));
         reading.not_testable.clone().or_else(|| Some(too_early?.why.clone()))
     };
     let verdict = match (not_testable(), &source) {
@@ -280,7 +281,8 @@ impl Line<'_> {
     fn here(&self) -> String {
         let differ = self.readings.iter().any(|it| it.verdict != self.readings[0].verdict);
         let says = differ && !self.row.has_statements();
-        let verdict = |it: &Number<'_>| if says { format!(" {}", it.verdict.name()) } else { String::new() };
+        let verdict =
+            |it: &Number<'_>| if says { format!(" {}", it.verdict.name()) } else { String::new() };
         let here = self.each(|it| it.here() + &verdict(it));
         if here.is_empty() { "–".to_owned() } else { here }
     }
@@ -315,7 +317,8 @@ impl Line<'_> {
             Some(format!("runs/{}/{file}", name(&run.directory)))
         };
         let file = self.readings.iter().find_map(file);
-        let image = |file| format!("<br><img src=\"{file}\" width=\"200\" alt=\"{}\">", self.row.figure);
+        let image =
+            |file| format!("<br><img src=\"{file}\" width=\"200\" alt=\"{}\">", self.row.figure);
         file.map_or_else(String::new, image)
     }
 
@@ -370,7 +373,8 @@ pub fn markdown(runs: &[Publication], register: &Register) -> anyhow::Result<(St
             let _ = write!(text, "\n{}\n", section.note);
         }
     }
-    let counts: Vec<String> = counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    let counts: Vec<String> =
+        counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
     let page = format!("{HEAD}\nVerdicts on this page: {}.\n{text}", counts.join(", "));
     Ok((page, serde_json::to_string_pretty(&all)? + "\n"))
 }

@@ -67,9 +67,8 @@ fn shown<'a>(run: &'a Publication, decided: &[&ClaimWithRun<'_>]) -> Option<Pane
     let mut panels = report::panels(&run.outcome);
     let place = claims
         .filter_map(|claim| {
-            let is_it = |panel: &Panel<'_>| {
-                panel.figure.y == claim.metric && shows(run, panel, claim)
-            };
+            let is_it =
+                |panel: &Panel<'_>| panel.figure.y == claim.metric && shows(run, panel, claim);
             panels.iter().position(is_it)
         })
         .next()

@@ -42,7 +42,8 @@ impl fmt::Display for ReaderVerdict {
             Self::NotSignificant { over, alone } => {
                 let over = over.strip_prefix("not significant").unwrap_or(over).trim_start();
                 // The number of runs says enough; the page explains the correction.
-                let over = over.strip_suffix(OVER_THE_PAPER).filter(|it| !it.is_empty()).unwrap_or(over);
+                let over =
+                    over.strip_suffix(OVER_THE_PAPER).filter(|it| !it.is_empty()).unwrap_or(over);
                 write!(f, " {over} (alone: {})", alone.name())
             }
             Self::NotTestable(why) => write!(f, ": {why}"),
