@@ -10,6 +10,9 @@
 pub mod cache_key;
 pub mod canary;
 pub mod chunked;
+// The independent end of a TLS connection, which the record layer's own tests use, too.
+#[path = "../../crates/tls/tests/support/ends.rs"]
+mod ends;
 pub mod handover;
 pub mod hub_form;
 pub mod hub_matcher;
@@ -20,6 +23,8 @@ pub mod ranges;
 pub mod redis;
 pub mod request;
 pub mod response;
+mod script;
+pub mod tls_handshake;
 pub mod tls_records;
 pub mod upgrade;
 

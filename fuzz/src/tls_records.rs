@@ -2,10 +2,12 @@
 //! comes, exactly as a model of RFC 8446 §5, §6 and §4.6 expects, refuses every damaged, repeated or lost record, and
 //! seals what an independent opener reads.
 
-mod ends;
 mod model;
 
-use ends::{Opener, Sealer};
+use crate::{
+    ends::{self, Opener, Sealer},
+    script::Script,
+};
 use model::{Expectation, Model};
 use pollux_tls::{
     CONTROL_RECORD_MAX, Content, Direction, Error, Keys, RECORD_MAX, Role, Session, Suite,
@@ -22,28 +24,6 @@ const SUITES: [Suite; 6] = [
 
 /// The longest content that one of our sends has.
 const SEND_MAX: usize = 40_000;
-
-/// The rest of the input.
-struct Script<'a>(&'a [u8]);
-
-impl<'a> Script<'a> {
-    fn byte(&mut self) -> Option<u8> {
-        let (&byte, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(byte)
-    }
-
-    fn number(&mut self) -> Option<usize> {
-        Some(usize::from(self.byte()?) << 8 | usize::from(self.byte()?))
-    }
-
-    /// So many bytes, or as many as there are.
-    fn bytes(&mut self, len: usize) -> &'a [u8] {
-        let (bytes, rest) = self.0.split_at(len.min(self.0.len()));
-        self.0 = rest;
-        bytes
-    }
-}
 
 /// The input is suite and role, the size of pieces, and then acts, each a byte with its arguments.
 pub fn check(data: &[u8]) {

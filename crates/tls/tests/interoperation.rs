@@ -1,63 +1,10 @@
-//! Our record layer and rustls' own client, in every suite: random pieces, random sizes, KeyUpdates in
-//! both directions at any time.
+//! Our server and rustls' own client, in every suite. Random sequences are in `properties.rs`.
 
 mod support;
 
-use pollux_tls::{
-    Content, DATA_PER_KEY_UPDATE, Error, HEADER_LEN, Keys, RECORD_MAX, Session, Suite,
-};
-use proptest::prelude::*;
+use pollux_tls::{Content, DATA_PER_KEY_UPDATE, Error, HEADER_LEN, RECORD_MAX, Suite};
 use std::io::Write as _;
-use support::{Peer, SUITES, configs, shake_hands};
-
-/// Our end of a connection: opens the received records, in any pieces.
-struct Ours {
-    session: Session,
-    keys: Keys,
-    input: Vec<u8>,
-    data: Vec<u8>,
-    is_closed: bool,
-}
-
-impl Ours {
-    fn new(session: Session, input: Vec<u8>) -> Self {
-        let keys = session.derive_keys();
-        Self { session, keys, input, data: Vec::new(), is_closed: false }
-    }
-
-    fn receive(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.input.extend_from_slice(bytes);
-        loop {
-            let opening = self.session.open(&mut self.keys, &mut self.input)?;
-            match opening.content {
-                Content::Incomplete(_) => return Ok(()),
-                Content::Data(range) => self.data.extend_from_slice(&self.input[range]),
-                Content::Control | Content::Tickets(_) => {}
-                Content::Closed => self.is_closed = true,
-            }
-            self.input.drain(..opening.consumed);
-        }
-    }
-
-    fn send(&mut self, data: &[u8], room: usize) -> Vec<u8> {
-        let mut sent = Vec::new();
-        let mut rest = data;
-        let mut out = vec![0; room];
-        while !rest.is_empty() {
-            let sealing = self.session.seal(&mut self.keys, rest, &mut out).unwrap();
-            assert!(sealing.written > 0);
-            sent.extend_from_slice(&out[..sealing.written]);
-            rest = &rest[sealing.plaintext..];
-        }
-        sent
-    }
-
-    /// Acts as if it had been idle, and its keys had been discarded.
-    fn park(&mut self) {
-        self.session.rest();
-        self.keys = self.session.derive_keys();
-    }
-}
+use support::{Ours, Peer, SUITES, configs, shake_hands};
 
 #[test]
 fn a_request_and_its_reply_in_every_suite() {
@@ -228,66 +175,4 @@ fn records_begin_small_and_grow() {
     assert_eq!(lengths, [4000, 4000, 4000, 4000, 16384, 16384, 11232]);
     assert!(lengths.iter().all(|len| len + 22 <= RECORD_MAX));
     assert_eq!(ours.session.suite(), Suite::Tls13Aes128Gcm);
-}
-
-#[derive(Clone, Debug)]
-enum Act {
-    TheySend(usize),
-    TheyUpdate,
-    WeSend(usize, usize),
-    WePark,
-}
-
-fn act() -> impl Strategy<Value = Act> {
-    prop_oneof![
-        3 => (1usize..40_000).prop_map(Act::TheySend),
-        2 => Just(Act::TheyUpdate),
-        3 => (1usize..80_000, 64usize..70_000).prop_map(|(len, room)| Act::WeSend(len, room)),
-        2 => Just(Act::WePark),
-    ]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
-    #[test]
-    fn any_order_of_data_updates_and_parking(
-        suite in 0usize..6,
-        piece in prop_oneof![Just(1usize), 2usize..50, 50usize..40_000],
-        acts in prop::collection::vec(act(), 1..20),
-    ) {
-        let (server, client) = configs(SUITES[suite]);
-        let (established, mut peer) = shake_hands(server, client, 4096);
-        let mut ours = Ours::new(established.session, established.input);
-        for (index, act) in acts.into_iter().enumerate() {
-            match act {
-                Act::TheySend(len) => {
-                    let data: Vec<u8> = (0..len).map(|at| (at * 7 + index) as u8).collect();
-                    peer.0.writer().write_all(&data).unwrap();
-                    let bytes = peer.output();
-                    for chunk in bytes.chunks(piece) {
-                        ours.receive(chunk).unwrap();
-                    }
-                    prop_assert_eq!(std::mem::take(&mut ours.data), data);
-                }
-                Act::TheyUpdate => {
-                    if peer.0.refresh_traffic_keys().is_ok() {
-                        let bytes = peer.output();
-                        for chunk in bytes.chunks(piece) {
-                            ours.receive(chunk).unwrap();
-                        }
-                    }
-                }
-                Act::WeSend(len, room) => {
-                    let data: Vec<u8> = (0..len).map(|at| (at * 3 + index) as u8).collect();
-                    let sent = ours.send(&data, room);
-                    for chunk in sent.chunks(piece.max(100)) {
-                        let got = peer.input(chunk);
-                        ours.data.extend(got);
-                    }
-                    prop_assert_eq!(std::mem::take(&mut ours.data), data);
-                }
-                Act::WePark => ours.park(),
-            }
-        }
-    }
 }

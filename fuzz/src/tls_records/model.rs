@@ -1,7 +1,9 @@
 //! What must become of a record, by the text of RFC 8446 and of RFC 5246.
 
-use super::ends::is_tls13;
-use pollux_tls::{DATA_PER_KEY_UPDATE, EMPTY_RECORDS_MAX, KEY_UPDATES_WITHOUT_DATA_MAX, Role, Suite};
+use crate::ends::is_tls13;
+use pollux_tls::{
+    DATA_PER_KEY_UPDATE, EMPTY_RECORDS_MAX, KEY_UPDATES_WITHOUT_DATA_MAX, Role, Suite,
+};
 
 const PLAINTEXT_MAX: usize = 1 << 14;
 const FATAL: u8 = 2;

@@ -1,9 +1,19 @@
-//! The common parts of the tests of handshakes: a certificate, configurations, and rustls' own client.
+//! The common parts of the tests of handshakes: a certificate, configurations, and rustls' own client and server.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
-use pollux_tls::{Handshake, HandshakeResult, Progress, prepare_client, prepare_server, provider};
+mod ends;
+mod ours;
+pub mod relay;
+
+pub use ours::Ours;
+pub use relay::{Relay, Secrets};
+
+use pollux_tls::{
+    Handshake, HandshakeResult, Progress, Role, prepare_client, prepare_server, provider,
+};
 use rustls::{
-    CipherSuite, ClientConfig, ClientConnection, RootCertStore, ServerConfig,
+    CipherSuite, ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig,
+    ServerConnection,
     crypto::CryptoProvider,
     pki_types::{PrivateKeyDer, ServerName},
     version::{TLS12, TLS13},
@@ -60,12 +70,16 @@ pub fn name() -> ServerName<'static> {
     ServerName::try_from("localhost").unwrap()
 }
 
-/// rustls' own client, which sends and receives through vectors.
-pub struct Peer(pub ClientConnection);
+/// rustls' own client or server, which sends and receives through vectors.
+pub struct Peer(pub Connection);
 
 impl Peer {
     pub fn new(config: Arc<ClientConfig>) -> Self {
-        Self(ClientConnection::new(config, name()).unwrap())
+        Self(ClientConnection::new(config, name()).unwrap().into())
+    }
+
+    pub fn server(config: Arc<ServerConfig>) -> Self {
+        Self(ServerConnection::new(config).unwrap().into())
     }
 
     /// The bytes that it wants to send now.
@@ -96,33 +110,83 @@ impl Peer {
     }
 }
 
-/// Performs a handshake between our server and rustls' client, which sends `early` after its last
-/// flight, in the same bytes.
+/// Performs a handshake between our server and rustls' client.
 pub fn shake_hands(
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
     piece: usize,
 ) -> (HandshakeResult, Peer) {
-    let mut peer = Peer::new(client);
-    let mut handshake = Handshake::server(server).unwrap();
+    let (result, peer, _) = shake_hands_as(Role::Server, server, client, piece);
+    (result, peer)
+}
+
+/// Performs a handshake between our end, which has this role, and rustls' end. rustls' bytes come in pieces of
+/// `piece` bytes. Also returns the server's random bytes.
+pub fn shake_hands_as(
+    role: Role,
+    server: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+    piece: usize,
+) -> (HandshakeResult, Peer, Vec<u8>) {
+    let (mut ours, mut peer) = match role {
+        Role::Server => (Handshake::server(server).unwrap(), Peer::new(client)),
+        Role::Client => (Handshake::client(client, name()).unwrap(), Peer::server(server)),
+    };
+    let (mut out, mut server_hello) = (Vec::new(), Vec::new());
+    if role == Role::Client {
+        ours.advance(&[], &mut out).unwrap();
+    }
     for _ in 0..10 {
-        let mut out = Vec::new();
-        let mut progress = Progress::NeedsInput;
-        let bytes = peer.output();
-        for (index, chunk) in bytes.chunks(piece).enumerate() {
-            if progress == Progress::Complete {
-                // These bytes arrived after the handshake.
-                let mut established = handshake.finish().unwrap();
-                established.input.extend_from_slice(&bytes[index * piece..]);
-                peer.input(&out);
-                return (established, peer);
-            }
-            progress = handshake.advance(chunk, &mut out).unwrap();
-        }
         peer.input(&out);
+        out.clear();
+        let bytes = peer.output();
+        let mut progress = Progress::NeedsInput;
+        let mut late: &[u8] = &[];
+        for (index, chunk) in bytes.chunks(piece).enumerate() {
+            progress = ours.advance(chunk, &mut out).unwrap();
+            if progress == Progress::Complete {
+                // The rest arrives after the handshake.
+                late = bytes.get((index + 1).saturating_mul(piece)..).unwrap_or_default();
+                break;
+            }
+        }
+        if server_hello.is_empty() {
+            server_hello.extend_from_slice(if role == Role::Server { &out } else { &bytes });
+        }
         if progress == Progress::Complete {
-            return (handshake.finish().unwrap(), peer);
+            peer.input(&out);
+            let mut result = ours.finish().unwrap();
+            result.input.extend_from_slice(late);
+            // It is behind the headers of record and message, and the version.
+            return (result, peer, server_hello[5 + 4 + 2..][..32].to_vec());
         }
     }
     panic!("the handshake does not end");
+}
+
+/// As [`shake_hands_as`], with a [`Relay`] for the records that rustls sends after the handshake.
+pub fn connect(
+    role: Role,
+    suite: CipherSuite,
+    piece: usize,
+    fragment: Option<usize>,
+) -> (Ours, Peer, Relay) {
+    let (mut server, mut client) = configs(suite);
+    let secrets = Arc::new(Secrets::default());
+    match role {
+        Role::Server => {
+            let config = Arc::make_mut(&mut client);
+            config.key_log = secrets.clone();
+            config.max_fragment_size = fragment;
+        }
+        Role::Client => {
+            let config = Arc::make_mut(&mut server);
+            config.key_log = secrets.clone();
+            config.max_fragment_size = fragment;
+        }
+    }
+    let (result, peer, server_random) = shake_hands_as(role, server, client, piece);
+    assert!(result.input.is_empty(), "rustls sends nothing by itself before it has our last bytes");
+    let relay = Relay::new(result.session.suite(), role, &secrets, &server_random);
+    (Ours::new(result.session, result.input), peer, relay)
 }
