@@ -42,7 +42,7 @@ mod page;
 mod response;
 pub(crate) mod worker_state;
 
-pub(crate) use crate::protocol::{ExchangeTerms, KeepAlive};
+pub(crate) use crate::protocol::ExchangeTerms;
 pub use crate::{
     protocol::{Flow, Part},
     reactor::{
@@ -55,11 +55,12 @@ pub use pollux_http::{
     Status,
     request::{Method, Request, Target},
 };
+pub(crate) use response::HeadPosition;
 pub use response::{BodyWriter, HeadWriter, PreparedHead, ResponseWriter};
 
 use crate::{
     policy::OriginNumber,
-    protocol::{Handler, rules::Rules},
+    protocol::{Handler, KeepAlive, rules::Rules},
     service::worker_state::{Answer, WorkerState},
     stats::{Counter, latency},
     transport::{listener, outbox::Outbox, tls},
@@ -283,7 +284,15 @@ impl ServiceContext<'_> {
     }
 }
 
-impl RequestContext<'_> {
+impl<'a> RequestContext<'a> {
+    /// Returns a writer to another output for the same exchange.
+    pub(crate) fn writer_to<'r>(&self, outbox: &'r mut Outbox) -> ResponseWriter<'r>
+    where
+        'a: 'r,
+    {
+        ResponseWriter::new(outbox, self.terms)
+    }
+
     /// Returns the context of the same call with the rules of another site.
     pub(crate) fn with_rules<'t>(&'t mut self, rules: &'t Rules) -> RequestContext<'t> {
         RequestContext { rules, ..self.reborrow() }
@@ -399,7 +408,7 @@ impl RequestContext<'_> {
     /// Writes a line of the access log, if there is one. `request` is the request line.
     #[inline]
     pub(crate) fn log(&mut self, request: &[u8], answer: Answer) {
-        self.count_response(answer.status.code());
+        self.count_response(answer.status);
         self.worker.log(self.socket, request, answer);
     }
 
@@ -457,10 +466,21 @@ impl<A: Service> Adapter<'_, A> {
             reason: "This client sends more requests than this server allows one client.",
             fields: fields.as_bytes(),
         };
-        let answer = page.put(self.rules, self.worker, outbox, request.method, terms.keep_alive);
-        latency::record(&self.worker.counters, answer.status.code(), 0);
-        self.worker.log(self.socket, request.line, answer);
+        self.answer_with(terms, request.line, outbox, page);
         Flow::Done
+    }
+
+    /// Answers with a page, without the service.
+    fn answer_with(
+        &mut self,
+        terms: &mut ExchangeTerms,
+        line: &[u8],
+        outbox: &mut Outbox,
+        page: Page<'_>,
+    ) {
+        let (_, mut context, mut response) = self.call(terms, outbox);
+        let answer = page.put(&context, &mut response);
+        context.log(line, answer);
     }
 
     /// Calls [`Service::resume`], for [`Iteration::resume`](crate::protocol::Iteration::resume).
@@ -562,10 +582,10 @@ impl<A: Service> Handler for Adapter<'_, A> {
         self.worker.counters.add(Counter::Requests, 1);
         // Without `Cache-Status`, because no cache was consulted (RFC 9211 §2).
         let page = Page { status: reject.status, reason: reject.reason, fields: b"" };
-        let answer = page.put(self.rules, self.worker, outbox, method, KeepAlive::CLOSE);
         self.worker.counters.add(Counter::Malformed, 1);
-        latency::record(&self.worker.counters, answer.status.code(), 0);
-        self.worker.log(self.socket, b"-", answer);
+        let begun_ms = self.worker.clock.elapsed_ms();
+        let mut terms = ExchangeTerms::of_refusal(method == Method::Head, begun_ms);
+        self.answer_with(&mut terms, b"-", outbox, page);
     }
 
     fn cancelled(&mut self, terms: &ExchangeTerms, exchange: A::Exchange) {

@@ -63,17 +63,11 @@ impl Cors {
         OriginNumber::new(u8::try_from(index + 1).ok()?)
     }
 
-    /// Inserts the fields for one of several origins into the head of a response that begins at `start`.
-    /// Returns whether there is a head.
-    pub(crate) fn put(&self, origin: OriginNumber, bytes: &mut Vec<u8>, start: usize) -> bool {
-        let Some(origin) = self.origins.get(usize::from(origin.get()) - 1) else { return false };
-        let head = bytes.get(start..).unwrap_or_default();
-        let Some(line) = head.windows(2).position(|pair| pair == b"\r\n") else { return false };
+    /// Returns the field lines of a response that scripts of one of several origins may read.
+    pub(crate) fn fields_for(&self, origin: OriginNumber) -> Option<String> {
+        let origin = self.origins.get(usize::from(origin.get()) - 1)?;
         let credentials = if self.has_credentials { CREDENTIALS } else { "" };
-        let lines = format!("Access-Control-Allow-Origin: {origin}\r\n{credentials}");
-        let at = start + line + 2;
-        bytes.splice(at..at, lines.into_bytes());
-        true
+        Some(format!("Access-Control-Allow-Origin: {origin}\r\n{credentials}"))
     }
 
     /// Returns the field lines for the response to a preflight request for a resource that has these methods,
@@ -225,13 +219,8 @@ mod tests {
         let number = find("http://b.example:8080").unwrap();
         for (yes, more) in [(false, ""), (true, CREDENTIALS)] {
             let cors = cors.clone().with_credentials(yes);
-            let mut bytes = b"before HTTP/1.1 200 OK\r\nA: b\r\n\r\nbody".to_vec();
-            assert!(cors.put(number, &mut bytes, 7));
-            let expected = format!(
-                "before HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: http://b.example:8080\r\n{more}A: b\r\n\r\nbody"
-            );
-            assert_eq!(String::from_utf8(bytes).unwrap(), expected);
-            assert!(!cors.put(number, &mut Vec::new(), 0));
+            let expected = format!("Access-Control-Allow-Origin: http://b.example:8080\r\n{more}");
+            assert_eq!(cors.fields_for(number), Some(expected));
         }
         let one: Cors = "https://a.example".parse().unwrap();
         let fields = one.with_credentials(true).fields();

@@ -3,7 +3,7 @@
 use crate::policy::OriginNumber;
 use crate::transport::outbox::Outbox;
 use pollux_http::{
-    Reject, Status,
+    Reject,
     request::{Method, Request, Version},
 };
 
@@ -110,8 +110,8 @@ pub(crate) struct ExchangeTerms {
     /// The number of the origin, in the site's list, whose scripts may read the response; it is written
     /// into the response's head.
     pub(crate) allowed_origin: Option<OriginNumber>,
-    /// Whether the request is a HEAD: a refusal of its body has no content either.
-    pub(super) is_head: bool,
+    /// Whether the request is a HEAD: its response has no content, nor has a refusal of its body.
+    pub(crate) is_head: bool,
     /// Whether the client wants to keep the connection; it may already have sent another request.
     pub(super) wants_more: bool,
     /// Whether the client waits for `100 Continue`, which has not been sent.
@@ -122,10 +122,8 @@ impl ExchangeTerms {
     /// Chooses the framing of a response whose head is being written (RFC 9112 §6.3). `length` is the
     /// length of its content, if known. If only the end of the connection can mark the end of the content,
     /// the connection will be closed.
-    pub(crate) fn begin_body(&mut self, status: Status, length: Option<u64>) {
-        let has_no_content = self.is_head
-            || status.code() < 200
-            || matches!(status, Status::NoContent | Status::NotModified);
+    pub(crate) fn begin_body(&mut self, status: u16, length: Option<u64>) {
+        let has_no_content = self.is_head || status < 200 || matches!(status, 204 | 304);
         self.remaining = length.unwrap_or_default();
         self.framing = match (length, self.keep_alive.version) {
             (_, Version::Http10) if length.is_none() && !has_no_content => {
@@ -151,6 +149,11 @@ impl ExchangeTerms {
         wants_more: false,
         expects_continue: false,
     };
+
+    /// Returns the terms of a refusal, after which the connection is closed.
+    pub(crate) const fn of_refusal(is_head: bool, begun_ms: u32) -> Self {
+        Self { is_head, begun_ms, ..Self::NOBODYS }
+    }
 }
 
 /// The functions that a connection requires of its service.

@@ -5,9 +5,9 @@ use super::*;
 use crate::stats::Counter;
 use crate::{
     protocol::rules::Rules,
-    reactor::{ClientId, Reactor},
+    reactor::{ClientId, ExchangeId, Reactor},
     service::{
-        Adapter, Event, Page, RequestContext, ResponseWriter, Service,
+        Adapter, Event, Page, RequestContext, ResponseWriter, Service, ServiceContext,
         worker_state::{Answer, WorkerState},
     },
     services::{Hosts, site::Contents},
@@ -361,7 +361,7 @@ impl Service for ScriptService {
             }
             Part::End { trailers } => {
                 self.seen.push_str(&format!("|{}", String::from_utf8_lossy(trailers)));
-                context.log(b"-", Answer { status: Status::Ok, len: 0 });
+                context.log(b"-", Answer { status: 200, len: 0 });
                 self.go_on(script, outbox)
             }
         }
@@ -566,18 +566,24 @@ fn an_answer_that_is_cut_ends_the_connection() {
 #[test]
 fn a_refusal_has_the_content_that_it_announces() {
     let rules = Rules::new(&Settings::new("."));
-    let mut outbox = Outbox::default();
+    let (mut worker, mut reactor) = (WorkerState::new(None), Reactor::default());
     let page = Page { status: Status::NotFound, reason: "none", fields: b"" };
-    let answer = page.put(
-        &rules,
-        &WorkerState::new(None),
-        &mut outbox,
-        pollux_http::request::Method::Get,
-        KeepAlive::CLOSE,
-    );
-    let mut sent = Vec::new();
-    take(&mut outbox, 10_000, &mut sent);
-    let text = String::from_utf8(sent).unwrap();
-    let (_, body) = text.split_once("\r\n\r\n").unwrap();
-    assert_eq!(body.len() as u64, answer.len);
+    let id = ExchangeId { client: ClientId { fd: 3, generation: 1 }, number: 1 };
+    let mut heads = Vec::new();
+    for is_head in [false, true] {
+        let mut outbox = Outbox::default();
+        let mut terms = ExchangeTerms::of_refusal(is_head, 0);
+        let mut context =
+            ServiceContext { rules: &rules, worker: &mut worker, reactor: &mut reactor };
+        let context = context.context(id, &mut terms);
+        let answer = page.put(&context, &mut context.writer_to(&mut outbox));
+        let mut sent = Vec::new();
+        take(&mut outbox, 10_000, &mut sent);
+        let text = String::from_utf8(sent).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert_eq!(body.len() as u64, answer.len);
+        assert_eq!(body.is_empty(), is_head);
+        heads.push(head.to_owned());
+    }
+    assert_eq!(heads[0], heads[1]);
 }

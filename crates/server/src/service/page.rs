@@ -1,11 +1,7 @@
 //! Responses that contain only a status: one small HTML page.
 
-use crate::{
-    protocol::{KeepAlive, rules::Rules},
-    service::worker_state::{Answer, WorkerState},
-    transport::outbox::Outbox,
-};
-use pollux_http::{Status, request::Method, response::Head};
+use crate::service::{RequestContext, ResponseWriter, worker_state::Answer};
+use pollux_http::Status;
 
 /// A response that has no content of its own.
 #[derive(Clone, Copy, Debug)]
@@ -19,15 +15,12 @@ pub(crate) struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Writes the response. A response to HEAD has no content.
+    /// Writes the response.
     #[cold]
     pub(crate) fn put(
         self,
-        rules: &Rules,
-        worker: &WorkerState,
-        outbox: &mut Outbox,
-        method: Method<'_>,
-        keep: KeepAlive,
+        context: &RequestContext<'_>,
+        response: &mut ResponseWriter<'_>,
     ) -> Answer {
         let Page { status, reason, fields } = self;
         let title = format!("{} {}", status.code(), status.reason());
@@ -35,19 +28,10 @@ impl Page<'_> {
         let body = format!(
             "<!doctype html><html lang=\"en\"><title>{title}</title><h1>{title}</h1>{paragraph}</html>\n"
         );
-        let out = outbox.bytes();
-        Head::new(out, status)
-            .date(worker.clock.date())
-            .lines(&rules.common_fields)
+        response
+            .head(context, status)
             .lines(fields)
             .field("Content-Type", b"text/html; charset=utf-8")
-            .content_length(body.len() as u64)
-            .lines(keep.line())
-            .end();
-        if method == Method::Head {
-            return Answer { status, len: 0 };
-        }
-        out.extend_from_slice(body.as_bytes());
-        Answer { status, len: body.len() as u64 }
+            .content(body.as_bytes())
     }
 }

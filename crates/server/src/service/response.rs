@@ -4,9 +4,13 @@
 //! [`BodyWriter`], and ending that returns the [`Flow`] for the caller. The protocol decides how the end of
 //! the content is marked ([`Framing`]); a service never does.
 
+mod prepared;
+
+pub use prepared::PreparedHead;
+
 use crate::{
-    protocol::{ExchangeTerms, Flow, Framing, KeepAlive},
-    service::RequestContext,
+    protocol::{ExchangeTerms, Flow, Framing},
+    service::{RequestContext, worker_state::Answer},
     transport::outbox::{Content, Outbox},
 };
 use pollux_http::{Status, response::Head};
@@ -19,6 +23,10 @@ pub struct ResponseWriter<'a> {
     terms: &'a Cell<ExchangeTerms>,
 }
 
+/// A position in the output, at which the head of a response may begin.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeadPosition((usize, usize));
+
 impl<'a> ResponseWriter<'a> {
     #[inline]
     pub(crate) fn new(outbox: &'a mut Outbox, terms: &'a Cell<ExchangeTerms>) -> Self {
@@ -28,27 +36,19 @@ impl<'a> ResponseWriter<'a> {
     /// Begins a response. `Date` and the fields that the configuration adds to every response are
     /// written here; fields of this response follow.
     pub fn head(&mut self, context: &RequestContext<'_>, status: Status) -> HeadWriter<'_> {
-        let Self { outbox, terms } = self;
-        let _ = Head::new(outbox.bytes(), status)
-            .date(context.worker.clock.date())
-            .lines(&context.rules.common_fields);
-        HeadWriter { outbox, terms, status }
+        self.head_with(context, &context.rules.common_fields, status)
     }
 
-    /// Begins a response with a head that was prepared earlier: only its date is filled in, and nothing is
-    /// formatted.
-    pub fn prepared(
+    /// Begins a response as [`Self::head`] does, with these lines instead of the fields of every response.
+    pub(crate) fn head_with(
         &mut self,
         context: &RequestContext<'_>,
-        head: &PreparedHead,
-    ) -> BodyWriter<'_> {
+        fields: &[u8],
+        status: Status,
+    ) -> HeadWriter<'_> {
         let Self { outbox, terms } = self;
-        let keep = terms.get().keep_alive;
-        let line = context.worker.clock.date().line();
-        put_prepared(outbox.bytes(), &head.wire, head.date, head.end, line, keep);
-        outbox.bytes().extend_from_slice(b"\r\n");
-        begin_body(terms, head.status, Some(head.length));
-        BodyWriter { outbox, terms }
+        let _ = Head::new(outbox.bytes(), status).date(context.worker.clock.date()).lines(fields);
+        HeadWriter { outbox, terms, status: status.code() }
     }
 
     /// Returns the writer of the content of a response whose head was written in an earlier call; `None` if
@@ -66,6 +66,21 @@ impl<'a> ResponseWriter<'a> {
         self.outbox.is_full()
     }
 
+    /// Returns the present end of the output, for [`Self::add_fields`].
+    pub(crate) fn position(&mut self) -> HeadPosition {
+        HeadPosition(self.outbox.end())
+    }
+
+    /// Inserts field lines into the head that was written at this position. Returns whether there is one.
+    pub(crate) fn add_fields(&mut self, position: HeadPosition, lines: &[u8]) -> bool {
+        let Some((bytes, start)) = self.outbox.bytes_since(position.0) else { return false };
+        let head = bytes.get(start..).unwrap_or_default();
+        let Some(line) = head.windows(2).position(|pair| pair == b"\r\n") else { return false };
+        let at = start + line + 2;
+        bytes.splice(at..at, lines.iter().copied());
+        true
+    }
+
     /// Returns the output itself, for a service that forwards messages whose framing it has parsed.
     #[inline]
     pub(crate) fn raw(&mut self) -> &mut Outbox {
@@ -73,24 +88,8 @@ impl<'a> ResponseWriter<'a> {
     }
 }
 
-/// Appends a prepared head without its final empty line, with this date and this connection's fields.
-#[inline]
-pub(crate) fn put_prepared(
-    out: &mut Vec<u8>,
-    wire: &[u8],
-    date: usize,
-    end: usize,
-    date_line: &[u8],
-    keep: KeepAlive,
-) {
-    let date_at = out.len() + date;
-    out.extend_from_slice(&wire[..end]);
-    out.extend_from_slice(keep.line());
-    out[date_at..date_at + date_line.len()].copy_from_slice(date_line);
-}
-
 /// Stores the framing of the content of a response with this head. Returns the framing.
-fn begin_body(terms: &Cell<ExchangeTerms>, status: Status, length: Option<u64>) -> Framing {
+fn begin_body(terms: &Cell<ExchangeTerms>, status: u16, length: Option<u64>) -> Framing {
     let mut now = terms.get();
     now.begin_body(status, length);
     terms.set(now);
@@ -102,7 +101,7 @@ fn begin_body(terms: &Cell<ExchangeTerms>, status: Status, length: Option<u64>) 
 pub struct HeadWriter<'a> {
     outbox: &'a mut Outbox,
     terms: &'a Cell<ExchangeTerms>,
-    status: Status,
+    status: u16,
 }
 
 impl<'a> HeadWriter<'a> {
@@ -116,6 +115,12 @@ impl<'a> HeadWriter<'a> {
     /// Adds prepared field lines, each with CRLF.
     pub fn lines(self, lines: &[u8]) -> Self {
         self.outbox.bytes().extend_from_slice(lines);
+        self
+    }
+
+    /// Adds the field lines that `write` appends, each with CRLF.
+    pub(crate) fn lines_by(self, write: impl FnOnce(&mut Vec<u8>)) -> Self {
+        write(self.outbox.bytes());
         self
     }
 
@@ -136,6 +141,13 @@ impl<'a> HeadWriter<'a> {
         self.finish(Some(0)).end()
     }
 
+    /// Ends a response whose content is `bytes`. Returns the facts for the log.
+    pub(crate) fn content(self, bytes: &[u8]) -> Answer {
+        let status = self.status;
+        let len = self.length(bytes.len() as u64).put(bytes);
+        Answer { status, len }
+    }
+
     fn finish(self, length: Option<u64>) -> BodyWriter<'a> {
         let Self { outbox, terms, status } = self;
         let framing = begin_body(terms, status, length);
@@ -153,8 +165,8 @@ impl<'a> HeadWriter<'a> {
 }
 
 /// Returns whether a response with this status announces the length of its content (RFC 9110 §8.6).
-fn has_length(status: Status) -> bool {
-    !matches!(status, Status::NoContent | Status::NotModified) && status.code() >= 200
+fn has_length(status: u16) -> bool {
+    !matches!(status, 204 | 304) && status >= 200
 }
 
 /// The content of a response.
@@ -167,30 +179,46 @@ pub struct BodyWriter<'a> {
 impl BodyWriter<'_> {
     /// Appends bytes. Bytes beyond the length that the head announced are not sent.
     pub fn data(&mut self, bytes: &[u8]) {
-        let Some((framing, count)) = self.take(bytes.len() as u64) else { return };
+        self.put(bytes);
+    }
+
+    /// Appends bytes as [`Self::data`] does. Returns the number of bytes that are sent.
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> u64 {
+        let Some((framing, count)) = self.take(bytes.len() as u64) else { return 0 };
         let out = self.outbox.bytes();
         match framing {
             Framing::Chunked => pollux_http::response::chunk(out, bytes),
             _ => out.extend_from_slice(&bytes[..count as usize]),
         }
+        count
     }
 
     /// Appends a range of bytes, which are sent from their present buffer without a copy.
     pub fn shared(&mut self, bytes: &Arc<[u8]>, range: Range<usize>) {
         let end = range.end.min(bytes.len());
         let start = range.start.min(end);
-        let Some((framing, count)) = self.take((end - start) as u64) else { return };
-        let content = Content::Pooled(bytes.clone(), start..start + count as usize);
-        self.push(framing, content, count);
+        self.piece(Content::Pooled(bytes.clone(), start..end));
     }
 
     /// Appends a range of an open regular file. The file must keep its length: if it becomes shorter, the
     /// connection is closed before the response is complete.
     pub fn file(&mut self, file: &Rc<OwnedFd>, range: Range<u64>) {
-        let length = range.end.saturating_sub(range.start);
-        let Some((framing, count)) = self.take(length) else { return };
-        let content = Content::File(file.clone(), range.start..range.start + count);
-        self.push(framing, content, count);
+        self.piece(Content::File(file.clone(), range));
+    }
+
+    /// Appends content that is sent without a copy. Returns the number of bytes that are sent.
+    pub(crate) fn piece(&mut self, mut content: Content) -> u64 {
+        let Some((framing, count)) = self.take(content.len()) else { return 0 };
+        content.truncate(count);
+        if framing == Framing::Chunked {
+            // A write to a vector does not fail.
+            let _ = write!(self.outbox.bytes(), "{count:x}\r\n");
+        }
+        self.outbox.push(content);
+        if framing == Framing::Chunked {
+            self.outbox.bytes().extend_from_slice(b"\r\n");
+        }
+        count
     }
 
     /// Returns whether the output is so large that a service should stop writing. [`Event::Room`] is
@@ -239,45 +267,5 @@ impl BodyWriter<'_> {
             self.terms.set(terms);
         }
         (count > 0).then_some((terms.framing, count))
-    }
-
-    fn push(&mut self, framing: Framing, content: Content, length: u64) {
-        if framing != Framing::Chunked {
-            return self.outbox.push(content);
-        }
-        // A write to a vector does not fail.
-        let _ = write!(self.outbox.bytes(), "{length:x}\r\n");
-        self.outbox.push(content);
-        self.outbox.bytes().extend_from_slice(b"\r\n");
-    }
-}
-
-/// A head that is prepared once and written many times, such as that of a file.
-#[derive(Clone, Debug)]
-pub struct PreparedHead {
-    wire: Box<[u8]>,
-    /// The offset of the Date line.
-    date: usize,
-    /// The offset after the last field.
-    end: usize,
-    status: Status,
-    length: u64,
-}
-
-impl PreparedHead {
-    /// Prepares the head of a response whose content has `length` bytes. `lines` are its fields, each with
-    /// CRLF. `Date`, the configured fields and `Content-Length` are added.
-    pub fn new(context: &RequestContext<'_>, status: Status, lines: &[u8], length: u64) -> Self {
-        let date = context.worker.clock.date();
-        let mut wire = Vec::new();
-        let _ = Head::new(&mut wire, status);
-        let at = wire.len();
-        let head =
-            Head::resume(&mut wire).date(date).lines(&context.rules.common_fields).lines(lines);
-        if has_length(status) {
-            let _ = head.content_length(length);
-        }
-        let end = wire.len();
-        Self { wire: wire.into(), date: at, end, status, length }
     }
 }

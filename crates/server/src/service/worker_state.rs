@@ -8,7 +8,6 @@ use crate::{
     stats::Counters,
     time::clock::Clock,
 };
-use pollux_http::Status;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// The state of a worker that code for answering requests reads and writes. It knows neither the engine nor
@@ -31,8 +30,8 @@ pub(crate) struct WorkerState {
 /// The facts about a response that the log needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
-    /// The status.
-    pub(crate) status: Status,
+    /// The status code.
+    pub(crate) status: u16,
     /// The number of bytes of content after the head.
     pub(crate) len: u64,
 }
@@ -95,7 +94,7 @@ impl WorkerState {
     /// the request line.
     #[inline]
     pub(crate) fn log(&mut self, socket: Option<BorrowedFd<'_>>, request: &[u8], answer: Answer) {
-        self.log_code(socket, request, answer.status.code(), answer.len);
+        self.log_code(socket, request, answer.status, answer.len);
     }
 
     /// Writes a line as [`Self::log`] does, with any status code and the number of bytes of content.

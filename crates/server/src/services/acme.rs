@@ -1,13 +1,9 @@
 //! Answers an ACME authority that validates a name over plain HTTP (RFC 8555 §8.3).
 
-use crate::{
-    service::{RequestContext, worker_state::Answer},
-    transport::outbox::Outbox,
-};
+use crate::service::{RequestContext, ResponseWriter};
 use pollux_http::{
     Status,
     request::{Framing, Method, Request, Target},
-    response::Head,
 };
 use std::path::PathBuf;
 
@@ -29,7 +25,7 @@ impl AcmeAnswers {
         &self,
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> bool {
         let Target::Path { path, .. } = request.target else { return false };
         let is_read = matches!(request.method, Method::Get | Method::Head);
@@ -40,21 +36,12 @@ impl AcmeAnswers {
         if request.framing != Framing::None {
             context.close_after();
         }
-        let status = Status::Ok;
-        Head::new(outbox.bytes(), status)
-            .date(context.worker.clock.date())
-            .lines(&context.rules.common_fields)
+        let answer = response
+            .head(context, Status::Ok)
             .field("Content-Type", b"application/octet-stream")
             .field("Cache-Control", b"no-store")
-            .content_length(content.len() as u64)
-            .lines(context.keep_alive().line())
-            .end();
-        let mut len = 0;
-        if request.method == Method::Get {
-            outbox.bytes().extend_from_slice(&content);
-            len = content.len() as u64;
-        }
-        context.log(request.line, Answer { status, len });
+            .content(&content);
+        context.log(request.line, answer);
         true
     }
 }

@@ -15,7 +15,6 @@ use crate::service::{Event, Flow, Part, RequestContext, ResponseWriter, Service,
 use crate::{
     reactor::{AlarmId, EventTarget, WakeReason},
     settings::GuestbookConfig,
-    transport::outbox::Outbox,
 };
 use answer::Reader;
 use pollux_guestbook::{Request as Query, StoreError, Template, form, limits};
@@ -135,7 +134,7 @@ impl Guestbook {
         context: &mut RequestContext<'_>,
         reader: Reader,
         body: &[u8],
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         match form::parse(body) {
             Ok(remark) => self.query(context, reader, Query::Post { remark }),
@@ -144,7 +143,7 @@ impl Guestbook {
                     form::FormError::TooLong => Status::ContentTooLarge,
                     _ => Status::BadRequest,
                 };
-                reader.refuse(context, outbox, status, &error.to_string(), b"");
+                reader.refuse(context, response, status, &error.to_string(), b"");
                 Flow::Done
             }
         }
@@ -184,11 +183,11 @@ fn is_form(request: &Request<'_>) -> bool {
 fn refuse_and_close(
     context: &mut RequestContext<'_>,
     reader: &Reader,
-    outbox: &mut Outbox,
+    response: &mut ResponseWriter<'_>,
     refusal: Refusal,
 ) -> Flow<Exchange> {
     context.close_after();
-    reader.refuse(context, outbox, refusal.status, refusal.reason, refusal.fields);
+    reader.refuse(context, response, refusal.status, refusal.reason, refusal.fields);
     Flow::Done
 }
 
@@ -201,19 +200,18 @@ impl Service for Guestbook {
         request: &Request<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
-        let outbox = response.raw();
         let reader = Reader::of(request);
         let is_too_long = |len: u64| len > limits::FORM_BYTES as u64;
         if request.method == Method::Post
             && matches!(request.framing, Framing::Length(len) if is_too_long(len))
         {
-            return refuse_and_close(context, &reader, outbox, TOO_LONG);
+            return refuse_and_close(context, &reader, response, TOO_LONG);
         }
         let phase = match Self::refusal(request) {
             Some(refusal) if request.framing == Framing::None || request.expect_continue => {
                 let preflight = context.rules.preflight(request, ALLOW);
                 let fields = [refusal.fields, &preflight].concat();
-                reader.refuse(context, outbox, refusal.status, refusal.reason, &fields);
+                reader.refuse(context, response, refusal.status, refusal.reason, &fields);
                 return Flow::Done;
             }
             Some(refusal) => GuestbookPhase::Unwanted(refusal),
@@ -236,13 +234,12 @@ impl Service for Guestbook {
         part: Part<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
-        let outbox = response.raw();
         let GuestbookExchange { reader, phase } = &mut *exchange.0;
         match (phase, part) {
             (GuestbookPhase::Form(form), Part::Data(bytes)) => {
                 if reader.is_post() {
                     if form.len() + bytes.len() > limits::FORM_BYTES {
-                        return refuse_and_close(context, reader, outbox, TOO_LONG);
+                        return refuse_and_close(context, reader, response, TOO_LONG);
                     }
                     form.extend_from_slice(bytes);
                 }
@@ -253,13 +250,13 @@ impl Service for Guestbook {
                 let GuestbookExchange { reader, phase } = *exchange.0;
                 match phase {
                     GuestbookPhase::Form(form) if reader.is_post() => {
-                        self.post(context, reader, &form, outbox)
+                        self.post(context, reader, &form, response)
                     }
                     GuestbookPhase::Form(_) => {
                         self.query(context, reader, Query::Visit { shown: self.config.shown })
                     }
                     GuestbookPhase::Unwanted(Refusal { status, reason, fields }) => {
-                        reader.refuse(context, outbox, status, reason, fields);
+                        reader.refuse(context, response, status, reason, fields);
                         Flow::Done
                     }
                     // No body is requested after the store's query was sent.
@@ -279,7 +276,6 @@ impl Service for Guestbook {
         event: Event<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
-        let outbox = response.raw();
         let &GuestbookExchange { ref reader, phase: GuestbookPhase::Store(ticket, alarm) } =
             &*exchange.0
         else {
@@ -301,7 +297,7 @@ impl Service for Guestbook {
         let Some(answer) = answer else { return Flow::Waiting(exchange) };
         context.reactor.cancel(alarm);
         self.config.store_errors.note(&answer);
-        reader.answer(context, outbox, &self.config, &self.template, answer);
+        reader.answer(context, response, &self.config, &self.template, answer);
         Flow::Done
     }
 

@@ -194,13 +194,7 @@ impl Hosts {
         {
             context.close_after();
             let page = Page { status: Status::ContentTooLarge, reason: "", fields: b"" };
-            let answer = page.put(
-                context.rules,
-                context.worker,
-                response.raw(),
-                request.method,
-                context.keep_alive(),
-            );
+            let answer = page.put(&context, response);
             context.log(request.line, answer);
             return Flow::Done;
         }

@@ -33,7 +33,6 @@ use crate::{
     service::{Event, Flow, Part, RequestContext, ResponseWriter, Service, ServiceContext},
     stats::Counter,
     time::clock::ticks,
-    transport::outbox::Outbox,
 };
 use answer::{ACCEPT_QUERY, ALLOW, Responder};
 use expiries::Expiries;
@@ -211,11 +210,11 @@ impl Hub {
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
         responder: Responder,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         let Target::Path { path, query } = request.target else { return Flow::Done };
         if path == self.shared.config.path.as_bytes() {
-            return self.subscribe(context, request, responder, outbox);
+            return self.subscribe(context, request, responder, response);
         }
         let HubShared { url, config, .. } = &*self.shared;
         if path.starts_with(b"/.well-known/oauth-protected-resource") {
@@ -228,7 +227,7 @@ impl Hub {
             let text = document.to_string();
             let fields = b"Cache-Control: must-revalidate\r\n";
             let content = ("application/json", text.as_bytes());
-            responder.answer(context, outbox, Status::Ok, fields, content);
+            responder.answer(context, response, Status::Ok, fields, content);
             return Flow::Done;
         }
         let hides = context.hides_authorization();
@@ -249,9 +248,9 @@ impl Hub {
                     fields.push_str(&format!("Link: <{next}>; rel=\"next\"\r\n"));
                 }
                 let content = (subscriptions::MEDIA_TYPE, text.as_bytes());
-                responder.answer(context, outbox, status, fields.as_bytes(), content);
+                responder.answer(context, response, status, fields.as_bytes(), content);
             }
-            Err(reject) => responder.reject(context, outbox, &reject, url),
+            Err(reject) => responder.reject(context, response, &reject, url),
         }
         Flow::Done
     }
@@ -301,18 +300,18 @@ impl Hub {
         context: &mut RequestContext<'_>,
         responder: &Responder,
         outcome: Result<Arc<str>, Reject>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) {
         match outcome {
             Ok(id) => {
                 context.worker.counters.add(Counter::HubAccepted, 1);
                 let fields = b"Cache-Control: no-store\r\n";
                 let content = ("text/plain; charset=utf-8", id.as_bytes());
-                responder.answer(context, outbox, Status::Ok, fields, content);
+                responder.answer(context, response, Status::Ok, fields, content);
             }
             Err(reject) => {
                 count_refusal(context, &reject);
-                responder.reject(context, outbox, &reject, &self.shared.url);
+                responder.reject(context, response, &reject, &self.shared.url);
             }
         }
     }
@@ -417,11 +416,10 @@ impl Service for Hub {
         request: &Request<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
-        let outbox = response.raw();
         let responder = Responder::of(request, &self.shared.config.cors);
         let reject = match request.method {
             Method::Get | Method::Head if request.framing == Framing::None => {
-                return self.get(context, request, responder, outbox);
+                return self.get(context, request, responder, response);
             }
             Method::Post => match self.admit(request, context.hides_authorization()) {
                 Ok(form) => {
@@ -447,7 +445,13 @@ impl Service for Hub {
             }
             Method::Options if request.framing == Framing::None => {
                 let fields = [ALLOW, ACCEPT_QUERY].concat();
-                responder.answer(context, outbox, Status::NoContent, fields.as_bytes(), ("", b""));
+                responder.answer(
+                    context,
+                    response,
+                    Status::NoContent,
+                    fields.as_bytes(),
+                    ("", b""),
+                );
                 return Flow::Done;
             }
             Method::Get | Method::Head | Method::Options => {
@@ -460,7 +464,7 @@ impl Service for Hub {
             },
         };
         if request.framing == Framing::None || request.expect_continue {
-            responder.reject(context, outbox, &reject, &self.shared.url);
+            responder.reject(context, response, &reject, &self.shared.url);
             return Flow::Done;
         }
         let phase = HubPhase::Unwanted(reject);
@@ -474,7 +478,6 @@ impl Service for Hub {
         part: Part<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
-        let outbox = response.raw();
         let HubExchange { responder, phase } = &mut *exchange.0;
         match (phase, part) {
             (HubPhase::Form(form), Part::Data(bytes)) => {
@@ -482,7 +485,7 @@ impl Service for Hub {
                     // The rest of the body is not read: the connection cannot continue after it.
                     context.close_after();
                     count_refusal(context, &reject);
-                    responder.reject(context, outbox, &reject, &self.shared.url);
+                    responder.reject(context, response, &reject, &self.shared.url);
                     return Flow::Done;
                 }
                 Flow::NeedBody(exchange)
@@ -494,15 +497,15 @@ impl Service for Hub {
                         exchange.0.phase = HubPhase::Storage;
                         return Flow::Waiting(exchange);
                     }
-                    Ok(Some(id)) => self.acknowledge(context, responder, Ok(id), outbox),
-                    Err(reject) => self.acknowledge(context, responder, Err(reject), outbox),
+                    Ok(Some(id)) => self.acknowledge(context, responder, Ok(id), response),
+                    Err(reject) => self.acknowledge(context, responder, Err(reject), response),
                 }
                 Flow::Done
             }
             (HubPhase::Query(head), Part::Data(bytes)) => {
                 if let Err(reject) = head.receive(bytes, &self.shared.config.limits) {
                     context.close_after();
-                    responder.reject(context, outbox, &reject, &self.shared.url);
+                    responder.reject(context, response, &reject, &self.shared.url);
                     return Flow::Done;
                 }
                 Flow::NeedBody(exchange)
@@ -510,10 +513,10 @@ impl Service for Hub {
             (HubPhase::Query(_), Part::End { .. }) => {
                 let HubExchange { responder, phase } = *exchange.0;
                 let HubPhase::Query(head) = phase else { return Flow::Done };
-                self.begin_subscription(context, responder, *head, outbox)
+                self.begin_subscription(context, responder, *head, response)
             }
             (HubPhase::Unwanted(reject), Part::End { .. }) => {
-                responder.reject(context, outbox, reject, &self.shared.url);
+                responder.reject(context, response, reject, &self.shared.url);
                 Flow::Done
             }
             (HubPhase::Unwanted(_), Part::Data(_)) => Flow::NeedBody(exchange),
@@ -531,9 +534,8 @@ impl Service for Hub {
         event: Event<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
-        let outbox = response.raw();
         match &exchange.0.phase {
-            HubPhase::Poll(_) => self.resume_poll(context, exchange, event, outbox),
+            HubPhase::Poll(_) => self.resume_poll(context, exchange, event, response),
             HubPhase::Stream(_) => Flow::Waiting(exchange),
             HubPhase::Storage => {
                 let outcome = match event {
@@ -541,10 +543,10 @@ impl Service for Hub {
                     _ => None,
                 };
                 let Some(outcome) = outcome else { return Flow::Waiting(exchange) };
-                self.acknowledge(context, &exchange.0.responder, outcome, outbox);
+                self.acknowledge(context, &exchange.0.responder, outcome, response);
                 Flow::Done
             }
-            HubPhase::CatchUp(_) => self.resume_subscribe(context, exchange, event, outbox),
+            HubPhase::CatchUp(_) => self.resume_subscribe(context, exchange, event, response),
             HubPhase::Form(_) | HubPhase::Query(_) | HubPhase::Unwanted(_) => {
                 Flow::NeedBody(exchange)
             }

@@ -123,26 +123,26 @@ impl Proxy {
         route: RouteId,
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
-        if own::answer(context, outbox, request) {
+        if own::answer(context, response, request) {
             return Flow::Done;
         }
         let going = match self.routes.receiver(route).cloned() {
             Some(receiver) => self.begin_handover(context, request, route, receiver),
-            None => self.consult(context, request, Consultation::First(route), outbox),
+            None => self.consult(context, request, Consultation::First(route), response),
         };
-        self.go_on(context, going, outbox)
+        self.go_on(context, going, response)
     }
 
     /// Answers a request that matches neither a file nor a route.
     pub(crate) fn refuse(
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) {
-        if !own::answer(context, outbox, request) {
-            own::answer_not_found(context, outbox, request);
+        if !own::answer(context, response, request) {
+            own::answer_not_found(context, response, request);
         }
     }
 
@@ -151,7 +151,7 @@ impl Proxy {
         &mut self,
         context: &mut RequestContext<'_>,
         going: Progress,
-        outbox: &Outbox,
+        response: &ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         let mut state = match going {
             ControlFlow::Break(flow) => return flow,
@@ -165,7 +165,7 @@ impl Proxy {
             return Flow::Waiting(Exchange(state));
         };
         let upstream = transfer.upstream();
-        if outbox.is_full() != transfer.is_paused {
+        if response.is_full() != transfer.is_paused {
             transfer.is_paused = !transfer.is_paused;
             if transfer.is_paused {
                 context.reactor.pause(upstream);
@@ -245,20 +245,20 @@ impl Proxy {
         context: &mut RequestContext<'_>,
         exchange: Exchange,
         event: Event<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         let mut state = exchange.0;
         let is_ours = |upstream| state.phase.upstream() == Some(upstream);
         let going = match event {
             Event::Received(upstream, bytes) if is_ours(upstream) => {
-                self.received(context, state, bytes, outbox)
+                self.received(context, state, bytes, response)
             }
             Event::Connected(upstream) if is_ours(upstream) => {
-                self.connected(context, state, outbox)
+                self.connected(context, state, response)
             }
-            Event::Ended(upstream) if is_ours(upstream) => self.ended(context, state, outbox),
+            Event::Ended(upstream) if is_ours(upstream) => self.ended(context, state, response),
             Event::Failed(upstream, kind) if is_ours(upstream) => {
-                self.broken(context, state, kind, outbox)
+                self.broken(context, state, kind, response)
             }
             Event::UpstreamRoom(upstream) if is_ours(upstream) => {
                 if let Phase::Exchanging(transfer) = &mut state.phase {
@@ -266,11 +266,11 @@ impl Proxy {
                 }
                 ControlFlow::Continue(state)
             }
-            Event::Woken(WakeReason::Ready) => self.fetch_is_over(context, state, outbox),
-            Event::Woken(WakeReason::Capacity) => self.has_capacity(context, state, outbox),
-            Event::NotTaken(why) => self.not_taken(context, state, why, outbox),
+            Event::Woken(WakeReason::Ready) => self.fetch_is_over(context, state, response),
+            Event::Woken(WakeReason::Capacity) => self.has_capacity(context, state, response),
+            Event::NotTaken(why) => self.not_taken(context, state, why, response),
             Event::Time(alarm) if state.phase.alarm() == Some(alarm) => {
-                self.on_alarm(context, state, outbox)
+                self.on_alarm(context, state, response)
             }
             Event::ClientEnded => {
                 self.client_has_ended(context, &mut state);
@@ -278,7 +278,7 @@ impl Proxy {
             }
             _ => ControlFlow::Continue(state),
         };
-        self.go_on(context, going, outbox)
+        self.go_on(context, going, response)
     }
 }
 
@@ -291,11 +291,10 @@ impl Service for Proxy {
         request: &Request<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
-        let outbox = response.raw();
         match self.route(&request.target) {
-            Some(route) => self.begin_on(route, context, request, outbox),
+            Some(route) => self.begin_on(route, context, request, response),
             None => {
-                Self::refuse(context, request, outbox);
+                Self::refuse(context, request, response);
                 Flow::Done
             }
         }
@@ -308,9 +307,8 @@ impl Service for Proxy {
         part: Part<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
-        let outbox = response.raw();
         let state = self.upload(context, exchange.0, part);
-        self.go_on(context, ControlFlow::Continue(state), outbox)
+        self.go_on(context, ControlFlow::Continue(state), response)
     }
 
     fn resume(
@@ -320,7 +318,7 @@ impl Service for Proxy {
         event: Event<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
-        self.on_event(context, exchange, event, response.raw())
+        self.on_event(context, exchange, event, response)
     }
 
     /// Ends an exchange whose client has disconnected. The fetch from the origin ends too, unless other

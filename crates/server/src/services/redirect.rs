@@ -1,9 +1,6 @@
 //! Sends clients of plain HTTP to the same path over HTTPS.
 
-use crate::{
-    service::{Page, RequestContext},
-    transport::outbox::Outbox,
-};
+use crate::service::{Page, RequestContext, ResponseWriter};
 use pollux_http::{
     Status,
     request::{Request, Target},
@@ -27,7 +24,7 @@ impl HttpsRedirect {
         self,
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) {
         let fields = location(request.host, &request.target, self.port);
         let page = match &fields {
@@ -38,8 +35,7 @@ impl HttpsRedirect {
                 fields: b"",
             },
         };
-        let keep = context.keep_alive();
-        let answer = page.put(context.rules, context.worker, outbox, request.method, keep);
+        let answer = page.put(context, response);
         context.log(request.line, answer);
     }
 }

@@ -178,7 +178,7 @@ impl Routes {
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         if let Some(redirect) = self.redirect {
-            redirect.answer(context, request, response.raw());
+            redirect.answer(context, request, response);
             return Flow::Done;
         }
         if let Some(guestbook) = &mut self.guestbook
@@ -201,11 +201,11 @@ impl Routes {
                 if self.cors.is_some() {
                     context.allow_origin(None);
                 }
-                proxy.begin_on(route, context, request, response.raw()).map(Exchange::Proxy)
+                proxy.begin_on(route, context, request, response).map(Exchange::Proxy)
             }
             (_, _, Some(site)) => site.begin(context, request, response).map(Exchange::Site),
             (_, _, None) => {
-                Proxy::refuse(context, request, response.raw());
+                Proxy::refuse(context, request, response);
                 Flow::Done
             }
         }
@@ -234,9 +234,7 @@ impl Service for Routes {
                 redirect: None,
                 acme: None,
             } => site.begin(context, request, response).map(Exchange::Site),
-            Self { acme: Some(answers), .. }
-                if answers.answer(context, request, response.raw()) =>
-            {
+            Self { acme: Some(answers), .. } if answers.answer(context, request, response) => {
                 Flow::Done
             }
             Self { cors: Some(_), .. } => self.begin_by_origin(context, request, response),
@@ -251,7 +249,7 @@ impl Service for Routes {
         part: Part<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
-        let before = self.cors.is_some().then(|| response.raw().end());
+        let before = self.cors.is_some().then(|| response.position());
         let flow = match (exchange, &mut *self) {
             (Exchange::Guestbook(exchange), Self { guestbook: Some(guestbook), .. }) => {
                 guestbook.body(context, exchange, part, response).map(Exchange::Guestbook)
@@ -281,7 +279,7 @@ impl Service for Routes {
         event: Event<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
-        let before = self.cors.is_some().then(|| response.raw().end());
+        let before = self.cors.is_some().then(|| response.position());
         let flow = match (exchange, &mut *self) {
             (Exchange::Guestbook(exchange), Self { guestbook: Some(guestbook), .. }) => {
                 guestbook.resume(context, exchange, event, response).map(Exchange::Guestbook)

@@ -72,7 +72,6 @@ impl Service for Site {
         request: &Request<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Head> {
-        let outbox = response.raw();
         // A client that expects 100 (Continue) gets its final answer at once, except for methods
         // that take a body (RFC 9110 §10.1.1).
         let reads_body = request.framing != Framing::None
@@ -80,7 +79,7 @@ impl Service for Site {
         if reads_body {
             return Flow::NeedBody(Head(request.to_head().into()));
         }
-        answer::answer(&mut self.files, context, outbox, request);
+        answer::answer(&mut self.files, context, response, request);
         Flow::Done
     }
 
@@ -91,13 +90,12 @@ impl Service for Site {
         part: Part<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Head> {
-        let outbox = response.raw();
         if let Part::Data(_) = part {
             return Flow::NeedBody(head);
         }
         match parse(&head.0, &context.rules.limits) {
             Ok(ParseStatus::Complete { request, .. }) => {
-                answer::answer(&mut self.files, context, outbox, &request);
+                answer::answer(&mut self.files, context, response, &request);
                 Flow::Done
             }
             // The head was parsed before. If it cannot be parsed now, there is no sensible response.

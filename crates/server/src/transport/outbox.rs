@@ -67,10 +67,21 @@ impl Deref for SharedBytes {
 }
 
 impl Content {
-    fn len(&self) -> u64 {
+    /// Returns the number of bytes.
+    pub(crate) fn len(&self) -> u64 {
         match self {
             Self::Shared(_, range) | Self::Pooled(_, range) => range.len() as u64,
             Self::File(_, range) => range.end.saturating_sub(range.start),
+        }
+    }
+
+    /// Keeps at most `count` bytes at the front.
+    pub(crate) fn truncate(&mut self, count: u64) {
+        match self {
+            Self::Shared(_, range) | Self::Pooled(_, range) => {
+                range.end = range.end.min(range.start.saturating_add(count as usize));
+            }
+            Self::File(_, range) => range.end = range.end.min(range.start.saturating_add(count)),
         }
     }
 

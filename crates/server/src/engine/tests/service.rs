@@ -1,16 +1,17 @@
 //! A service that can answer in every possible way; the path selects the way.
 
 use crate::{
+    protocol::KeepAlive,
     reactor::{Endpoint, EventTarget, ExchangeId, LookupGroup, LookupId, Question, UpstreamId},
     service::{
-        Event, Flow, KeepAlive, Page, Part, RequestContext, ResponseWriter, Service,
-        ServiceContext, WakeReason,
+        Event, Flow, Page, Part, RequestContext, ResponseWriter, Service, ServiceContext,
+        WakeReason,
     },
     transport::outbox::Outbox,
 };
 use pollux_http::{
     Status,
-    request::{Method, Request, Target},
+    request::{Request, Target},
     response::{self, Head, LAST_CHUNK},
 };
 use pollux_testkit::Port;
@@ -77,10 +78,8 @@ fn chunked(keep: KeepAlive, outbox: &mut Outbox) {
     Head::new(outbox.bytes(), Status::Ok).chunked().lines(keep.line()).end();
 }
 
-fn bad_gateway(context: &mut RequestContext<'_>, outbox: &mut Outbox, reason: &str) {
-    let page = Page { status: Status::BadGateway, reason, fields: b"" };
-    let keep = context.keep_alive();
-    page.put(context.rules, context.worker, outbox, Method::Get, keep);
+fn bad_gateway(context: &mut RequestContext<'_>, response: &mut ResponseWriter<'_>, reason: &str) {
+    Page { status: Status::BadGateway, reason, fields: b"" }.put(context, response);
 }
 
 impl Tester {
@@ -315,7 +314,7 @@ impl Service for Tester {
                 Flow::Done
             }
             (TestJob::Dial, Event::Failed(_, why)) => {
-                bad_gateway(context, outbox, &why.to_string());
+                bad_gateway(context, response, &why.to_string());
                 Flow::Done
             }
             (TestJob::Stream(left), Event::Room) => self.stream(left, outbox),

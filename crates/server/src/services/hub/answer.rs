@@ -1,13 +1,9 @@
 //! The responses of a hub, except for streams.
 
-use crate::{
-    service::{RequestContext, worker_state::Answer},
-    transport::outbox::Outbox,
-};
+use crate::service::{HeadWriter, RequestContext, ResponseWriter, worker_state::Answer};
 use pollux_http::{
     Status,
     request::{Method, Request, Target, Version},
-    response::Head,
 };
 use pollux_hub::{fields, reject::Reject, topic::HubUrl};
 
@@ -27,7 +23,7 @@ pub(super) struct Responder {
     /// The request line for the log, without a token.
     line: Box<[u8]>,
     /// Response fields for a page of another origin.
-    pub(super) cors: Box<[u8]>,
+    cors: Box<[u8]>,
     pub(super) is_head: bool,
     pub(super) version: Version,
 }
@@ -47,30 +43,29 @@ impl Responder {
     pub(super) fn answer(
         &self,
         context: &mut RequestContext<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
         status: Status,
         fields: &[u8],
         content: (&str, &[u8]),
     ) {
         let (media_type, content) = content;
-        let mut head = Head::new(outbox.bytes(), status)
-            .date(context.worker.clock.date())
-            .lines(&context.rules.fields_without_cors)
-            .lines(&self.cors)
-            .lines(fields)
-            .lines(context.keep_alive().line());
-        if matches!(status, Status::NoContent | Status::NotModified) {
-            head.end();
-            return context.log(&self.line, Answer { status, len: 0 });
+        let mut head = self.head(context, response, status).lines(fields);
+        if !matches!(status, Status::NoContent | Status::NotModified) {
+            head = head.field("Content-Type", media_type.as_bytes());
         }
-        head = head.field("Content-Type", media_type.as_bytes());
-        head.content_length(content.len() as u64).end();
-        let mut len = 0;
-        if !self.is_head {
-            outbox.bytes().extend_from_slice(content);
-            len = content.len() as u64;
-        }
-        context.log(&self.line, Answer { status, len });
+        let answer = head.content(content);
+        context.log(&self.line, answer);
+    }
+
+    /// Begins a response with the fields that a page of another origin needs.
+    pub(super) fn head<'r>(
+        &self,
+        context: &RequestContext<'_>,
+        response: &'r mut ResponseWriter<'_>,
+        status: Status,
+    ) -> HeadWriter<'r> {
+        let fields = &context.rules.fields_without_cors;
+        response.head_with(context, fields, status).lines(&self.cors)
     }
 
     /// Answers a HEAD for a stream or a long poll. The content has no length that is known now, so none is named (RFC 9110
@@ -78,26 +73,19 @@ impl Responder {
     pub(super) fn answer_head(
         &self,
         context: &mut RequestContext<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
         fields: &str,
     ) {
-        let status = Status::Ok;
-        Head::new(outbox.bytes(), status)
-            .date(context.worker.clock.date())
-            .lines(&context.rules.fields_without_cors)
-            .lines(&self.cors)
-            .lines(fields.as_bytes())
-            .lines(context.keep_alive().line())
-            .field("Content-Type", b"text/event-stream")
-            .end();
-        self.log(context, status);
+        let head = self.head(context, response, Status::Ok).lines(fields.as_bytes());
+        let _ = head.field("Content-Type", b"text/event-stream").stream();
+        self.log(context, Status::Ok);
     }
 
     /// Answers with the reason why a request is refused.
     pub(super) fn reject(
         &self,
         context: &mut RequestContext<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
         reject: &Reject,
         hub: &HubUrl,
     ) {
@@ -118,12 +106,12 @@ impl Responder {
         }
         let text = format!("{}\n", reject.message);
         let content = ("text/plain; charset=utf-8", text.as_bytes());
-        self.answer(context, outbox, status, fields.as_bytes(), content);
+        self.answer(context, response, status, fields.as_bytes(), content);
     }
 
     /// Writes the log line of a response that other code has written.
     pub(super) fn log(&self, context: &mut RequestContext<'_>, status: Status) {
-        context.log(&self.line, Answer { status, len: 0 });
+        context.log(&self.line, Answer { status: status.code(), len: 0 });
     }
 }
 

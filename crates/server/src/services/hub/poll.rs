@@ -11,9 +11,8 @@ use super::{
 };
 use crate::{
     reactor::{AlarmId, EventTarget, Reactor, WakeReason},
-    service::{Event, Flow, RequestContext},
+    service::{Event, Flow, RequestContext, ResponseWriter},
     stats::{Counter, Counters},
-    transport::outbox::Outbox,
 };
 use pollux_http::{Status, request::Request};
 use pollux_hub::{
@@ -85,12 +84,12 @@ impl Hub {
         responder: Responder,
         candidate: Candidate,
         seconds: u32,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         let is_new = candidate.id.is_none();
         let Candidate { audience, cursor, last_id, has_query_token, .. } = candidate;
         let reader = Reader { audience, cursor, is_new, last_id, has_query_token };
-        self.search_for(context, responder, reader, seconds, outbox)
+        self.search_for(context, responder, reader, seconds, response)
     }
 
     /// Searches the history, now or, if patterns may take long, when it is this poll's turn.
@@ -100,7 +99,7 @@ impl Hub {
         responder: Responder,
         mut reader: Reader,
         seconds: u32,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         self.refresh();
         if reader.audience.has_patterns() && reader.cursor < self.last() {
@@ -108,7 +107,7 @@ impl Hub {
             return waiting(responder, Poll { reader, seconds, wait: None });
         }
         let (events, _) = self.events_after(context, &mut reader, || true);
-        self.answer_or_wait(context, responder, reader, seconds, &events, outbox)
+        self.answer_or_wait(context, responder, reader, seconds, &events, response)
     }
 
     /// Answers after the whole history was searched, or with the first events of it.
@@ -119,16 +118,16 @@ impl Hub {
         reader: Reader,
         seconds: u32,
         events: &[u8],
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         if !events.is_empty() || seconds == 0 {
-            self.answer_poll(context, &responder, reader, events, outbox);
+            self.answer_poll(context, &responder, reader, events, response);
             return Flow::Done;
         }
         let address = match self.count_address(context) {
             Ok(address) => address,
             Err(reject) => {
-                responder.reject(context, outbox, &reject, &self.shared.url);
+                responder.reject(context, response, &reject, &self.shared.url);
                 return Flow::Done;
             }
         };
@@ -141,7 +140,7 @@ impl Hub {
         let Some(subscriber) = self.subscribers.add(connection, &reader.audience, last, last)
         else {
             self.forget(connection);
-            self.answer_poll(context, &responder, reader, &[], outbox);
+            self.answer_poll(context, &responder, reader, &[], response);
             return Flow::Done;
         };
         self.polls.insert(connection, exchange.number);
@@ -157,7 +156,7 @@ impl Hub {
         context: &mut RequestContext<'_>,
         mut exchange: Exchange,
         event: Event<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         let HubPhase::Poll(poll) = &mut exchange.0.phase else { return Flow::Waiting(exchange) };
         match (event, &poll.wait) {
@@ -182,10 +181,10 @@ impl Hub {
         let Poll { reader, seconds, .. } = poll;
         match found {
             Some(events) => {
-                self.answer_or_wait(context, responder, reader, seconds, &events, outbox)
+                self.answer_or_wait(context, responder, reader, seconds, &events, response)
             }
             // It has waited, so it gets an answer in any case.
-            None => self.search_for(context, responder, reader, 0, outbox),
+            None => self.search_for(context, responder, reader, 0, response),
         }
     }
 
@@ -255,7 +254,7 @@ impl Hub {
         responder: &Responder,
         reader: Reader,
         events: &[u8],
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) {
         let Reader { audience, cursor, is_new, mut last_id, has_query_token } = reader;
         if is_new {
@@ -268,6 +267,12 @@ impl Hub {
         }
         let fields = fields(has_query_token, last_id.as_deref());
         let status = if events.is_empty() { Status::NoContent } else { Status::Ok };
-        responder.answer(context, outbox, status, fields.as_bytes(), ("text/event-stream", events));
+        responder.answer(
+            context,
+            response,
+            status,
+            fields.as_bytes(),
+            ("text/event-stream", events),
+        );
     }
 }

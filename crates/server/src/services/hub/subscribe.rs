@@ -11,13 +11,11 @@ use super::{
 };
 use crate::{
     clients::client_key,
-    service::{Event, Flow, RequestContext},
-    transport::outbox::Outbox,
+    service::{Event, Flow, RequestContext, ResponseWriter},
 };
 use pollux_http::{
     Status,
     request::{KnownField, Request, Target, Version},
-    response::{Head, chunk},
 };
 use pollux_hub::{
     history::{Sequence, Start},
@@ -113,12 +111,12 @@ impl Hub {
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
         responder: Responder,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         match self.read_head(request, context.hides_authorization()) {
-            Ok(head) => self.begin_subscription(context, responder, head, outbox),
+            Ok(head) => self.begin_subscription(context, responder, head, response),
             Err(reject) => {
-                responder.reject(context, outbox, &reject, &self.shared.url);
+                responder.reject(context, response, &reject, &self.shared.url);
                 Flow::Done
             }
         }
@@ -147,7 +145,7 @@ impl Hub {
         context: &mut RequestContext<'_>,
         responder: Responder,
         head: SubscribeHead,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         // The log is read before the cursor is chosen, so that the cursor is after all updates that have
         // arrived meanwhile.
@@ -156,7 +154,7 @@ impl Hub {
         let candidate = match self.candidate(context, head) {
             Ok(candidate) => candidate,
             Err(reject) => {
-                responder.reject(context, outbox, &reject, &self.shared.url);
+                responder.reject(context, response, &reject, &self.shared.url);
                 return Flow::Done;
             }
         };
@@ -174,11 +172,11 @@ impl Hub {
                 return Flow::Waiting(Exchange(Box::new(HubExchange { responder, phase })));
             }
             Err(reject) => {
-                responder.reject(context, outbox, &reject, &self.shared.url);
+                responder.reject(context, response, &reject, &self.shared.url);
                 return Flow::Done;
             }
         }
-        self.admit_subscriber(context, responder, candidate, wait, outbox)
+        self.admit_subscriber(context, responder, candidate, wait, response)
     }
 
     /// Continues a subscription when the log has all updates that other hubs had when the request arrived, or
@@ -188,7 +186,7 @@ impl Hub {
         context: &mut RequestContext<'_>,
         exchange: Exchange,
         event: Event<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         let outcome = match event {
             Event::Woken(_) => self.outcomes.remove(&context.id()),
@@ -198,7 +196,7 @@ impl Hub {
         let HubExchange { responder, phase } = *exchange.0;
         let HubPhase::CatchUp(back) = phase else { return Flow::Done };
         if let Err(reject) = outcome {
-            responder.reject(context, outbox, &reject, &self.shared.url);
+            responder.reject(context, response, &reject, &self.shared.url);
             return Flow::Done;
         }
         self.refresh();
@@ -209,7 +207,7 @@ impl Hub {
             let (cursor, last_id) = self.start_of(start, &candidate.audience);
             (candidate.cursor, candidate.last_id) = (cursor, Some(last_id));
         }
-        self.admit_subscriber(context, responder, candidate, wait, outbox)
+        self.admit_subscriber(context, responder, candidate, wait, response)
     }
 
     /// Begins a stream or a long poll for a client that is permitted to subscribe.
@@ -219,20 +217,20 @@ impl Hub {
         responder: Responder,
         candidate: Candidate,
         wait: Option<u32>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         if responder.is_head {
-            responder.answer_head(context, outbox, &candidate.fields());
+            responder.answer_head(context, response, &candidate.fields());
             return Flow::Done;
         }
         if let Some(wait) = wait {
             let wait = wait.min(seconds_until_expiry(&candidate));
-            return self.begin_poll(context, responder, candidate, wait, outbox);
+            return self.begin_poll(context, responder, candidate, wait, response);
         }
         let address = match self.count_address(context) {
             Ok(address) => address,
             Err(reject) => {
-                responder.reject(context, outbox, &reject, &self.shared.url);
+                responder.reject(context, response, &reject, &self.shared.url);
                 return Flow::Done;
             }
         };
@@ -245,7 +243,7 @@ impl Hub {
                 self.shared.leave(address);
             }
             let full = Reject::too_many("the hub has as many subscribers as it can hold");
-            responder.reject(context, outbox, &full, &self.shared.url);
+            responder.reject(context, response, &full, &self.shared.url);
             return Flow::Done;
         };
         if let Some(at) = candidate.access.as_ref().and_then(|access| access.expires_at) {
@@ -257,21 +255,10 @@ impl Hub {
             self.extras.insert(connection, Extra { address, subscriptions });
         }
         self.care_later(context.reactor);
-        context.close_after();
-        let head = Head::new(outbox.bytes(), Status::Ok)
-            .date(context.worker.clock.date())
-            .lines(&context.rules.fields_without_cors)
-            .lines(&responder.cors)
-            .lines(candidate.fields().as_bytes())
-            .field("Content-Type", b"text/event-stream");
+        let head = responder.head(context, response, Status::Ok);
+        let head = head.lines(candidate.fields().as_bytes());
         // With this comment the client notices that the stream is open; proxies forward it.
-        if is_raw {
-            head.lines(b"Connection: close\r\n").end();
-            outbox.bytes().extend_from_slice(b":\n");
-        } else {
-            head.chunked().end();
-            chunk(outbox.bytes(), b":\n");
-        }
+        head.field("Content-Type", b"text/event-stream").stream().data(b":\n");
         responder.log(context, Status::Ok);
         context.reactor.stream(context.id(), id.number());
         Flow::Waiting(Exchange(Box::new(HubExchange { responder, phase: HubPhase::Stream(id) })))

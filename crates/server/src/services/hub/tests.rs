@@ -9,6 +9,7 @@ use crate::{
     reactor::{Command, WakeReason},
     service::{ExchangeTerms, StreamSend, worker_state::WorkerState},
     settings::Settings,
+    transport::outbox::Outbox,
 };
 use pollux_http::{
     Limits,

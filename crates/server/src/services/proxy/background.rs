@@ -71,8 +71,9 @@ impl Proxy {
         let mut terms = ExchangeTerms::NOBODYS;
         let mut context = context.of(background, &mut terms);
         let mut nowhere = std::mem::take(&mut self.nowhere);
-        let going = self.choose_origin(&mut context, state, Some(request), &mut nowhere);
-        let flow = self.go_on(&mut context, going, &nowhere);
+        let mut response = context.writer_to(&mut nowhere);
+        let going = self.choose_origin(&mut context, state, Some(request), &mut response);
+        let flow = self.go_on(&mut context, going, &response);
         self.put_back(background, flow);
         nowhere.clear();
         self.nowhere = nowhere;
@@ -131,7 +132,8 @@ impl Proxy {
         let mut terms = ExchangeTerms::NOBODYS;
         let mut context = context.context(background, &mut terms);
         let mut nowhere = std::mem::take(&mut self.nowhere);
-        let flow = self.on_event(&mut context, Exchange(state), event, &mut nowhere);
+        let mut response = context.writer_to(&mut nowhere);
+        let flow = self.on_event(&mut context, Exchange(state), event, &mut response);
         self.put_back(background, flow);
         debug_assert!(nowhere.is_empty(), "a background task answers nobody");
         nowhere.clear();

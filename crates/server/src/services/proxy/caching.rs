@@ -11,8 +11,8 @@ use super::{
 use crate::reactor::WakeReason;
 use crate::{
     reactor::{ExchangeId, Reactor, UpstreamId},
-    service::{Event, Flow, Page, RequestContext, worker_state::Answer as Logged},
-    transport::outbox::{COPY_MAX, Content, Outbox},
+    service::{Event, Flow, Page, RequestContext, ResponseWriter},
+    transport::outbox::{COPY_MAX, Content},
 };
 use pollux_cache::{
     CacheStatus, Decision, Fetch, Handle, Hit, Lookup, ResponseDecision, ResponseSource, Store,
@@ -181,7 +181,7 @@ impl Caching {
         state: &mut State,
         sent: SentRequest,
         reply: &ReplyHead<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> ReplyAction {
         let Some(ticket) = state.cached.report.ticket() else {
             return ReplyAction::Forward(Vec::new());
@@ -198,7 +198,7 @@ impl Caching {
                         true => Report::Storing(ticket),
                         false => Report::None,
                     };
-                    act_on(context, state, &request, verdict, reply, outbox)
+                    act_on(context, state, &request, verdict, reply, response)
                 }
             }
             _ => ReplyAction::Forward(Vec::new()),
@@ -248,7 +248,7 @@ fn act_on(
     request: &Request<'_>,
     verdict: ResponseDecision,
     reply: &ReplyHead<'_>,
-    outbox: &mut Outbox,
+    response: &mut ResponseWriter<'_>,
 ) -> ReplyAction {
     let was_answered = state.reply.is_complete();
     match verdict.source {
@@ -262,13 +262,15 @@ fn act_on(
             return ReplyAction::Forward(lines);
         }
         ResponseSource::StoredPrefix(hit) if !was_answered => {
-            let (status, len) = put_hit(context, request, &hit, outbox);
+            let (status, len) = put_hit(context, request, &hit, response);
             state.reply.continues(status, len);
             return ReplyAction::Answered;
         }
-        ResponseSource::Stored(hit) if !was_answered => put(context, state, request, &hit, outbox),
+        ResponseSource::Stored(hit) if !was_answered => {
+            put(context, state, request, &hit, response)
+        }
         ResponseSource::NotModified if !was_answered => {
-            let out = outbox.bytes();
+            let out = response.raw().bytes();
             put_status_line(304, out);
             put_not_modified_fields_of(reply, out);
             verdict.cache_status.put(out);
@@ -303,9 +305,9 @@ fn put(
     state: &mut State,
     request: &Request<'_>,
     hit: &Hit,
-    outbox: &mut Outbox,
+    response: &mut ResponseWriter<'_>,
 ) {
-    let (status, len) = put_hit(context, request, hit, outbox);
+    let (status, len) = put_hit(context, request, hit, response);
     state.reply.complete(status, len);
 }
 
@@ -313,10 +315,10 @@ fn put_hit(
     context: &mut RequestContext<'_>,
     request: &Request<'_>,
     hit: &Hit,
-    outbox: &mut Outbox,
+    response: &mut ResponseWriter<'_>,
 ) -> (u16, u64) {
     let reply = hit.response(request, context.worker.clock.date().unix_second());
-    let out = outbox.bytes();
+    let out = response.raw().bytes();
     reply.put_head(out);
     out.extend_from_slice(&context.rules.added_fields);
     out.extend_from_slice(context.keep_alive().line());
@@ -324,9 +326,9 @@ fn put_hit(
     let is_copied = reply.content_length() <= COPY_MAX;
     for (piece, range) in reply.content() {
         if is_copied {
-            outbox.bytes().extend_from_slice(&piece[range]);
+            response.raw().bytes().extend_from_slice(&piece[range]);
         } else {
-            outbox.push(Content::Pooled(piece, range));
+            response.raw().push(Content::Pooled(piece, range));
         }
     }
     (reply.status(), reply.content_length())
@@ -339,12 +341,12 @@ impl Proxy {
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
         consultation: Consultation,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Progress {
         let now = context.worker.clock.date().unix_second();
         let Some(caching) = &mut self.cache else {
             let state = self.exchange_of(context, request, consultation);
-            return self.choose_origin(context, state, Some(request), outbox);
+            return self.choose_origin(context, state, Some(request), response);
         };
         caching.next = caching.next.wrapping_add(1);
         let number = caching.next;
@@ -358,7 +360,7 @@ impl Proxy {
         caching.deliver(context.reactor);
         match decision {
             Decision::Serve(hit) => {
-                self.answer_from_cache(context, request, consultation, &hit, outbox);
+                self.answer_from_cache(context, request, consultation, &hit, response);
                 ControlFlow::Break(Flow::Done)
             }
             Decision::OnlyIfCached => {
@@ -367,14 +369,8 @@ impl Proxy {
                 let name = &caching.handle.store().config().name;
                 CacheStatus::put_for_own_response(name, None, Some("only-if-cached"), &mut fields);
                 let page = Page { status, reason: "it is not in the cache", fields: &fields };
-                let Logged { len, .. } = page.put(
-                    context.rules,
-                    context.worker,
-                    outbox,
-                    request.method,
-                    context.keep_alive(),
-                );
-                context.log_response(request.line, status.code(), len);
+                let answer = page.put(context, response);
+                context.log(request.line, answer);
                 ControlFlow::Break(Flow::<Exchange>::Done)
             }
             Decision::Wait => {
@@ -390,10 +386,10 @@ impl Proxy {
             Decision::Fetch(fetch) => {
                 let mut state = self.exchange_of(context, request, consultation);
                 state.cached.start(fetch);
-                self.choose_origin(context, state, Some(request), outbox)
+                self.choose_origin(context, state, Some(request), response)
             }
             Decision::ServeAndRefresh(hit, fetch) => {
-                let route = self.answer_from_cache(context, request, consultation, &hit, outbox);
+                let route = self.answer_from_cache(context, request, consultation, &hit, response);
                 self.refresh(context, request, route, fetch);
                 ControlFlow::Break(Flow::Done)
             }
@@ -420,9 +416,9 @@ impl Proxy {
         request: &Request<'_>,
         consultation: Consultation,
         hit: &Hit,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> RouteId {
-        let (status, len) = put_hit(context, request, hit, outbox);
+        let (status, len) = put_hit(context, request, hit, response);
         match consultation {
             Consultation::First(route) => {
                 context.log_response(request.line, status, len);
@@ -443,10 +439,10 @@ impl Proxy {
         &mut self,
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Progress {
         match state.take_phase() {
-            Phase::AwaitingFetch(fetch) => self.has_waited(context, state, fetch, outbox),
+            Phase::AwaitingFetch(fetch) => self.has_waited(context, state, fetch, response),
             other => {
                 state.phase = other;
                 ControlFlow::Continue(state)
@@ -460,7 +456,7 @@ impl Proxy {
         context: &mut RequestContext<'_>,
         state: Box<State>,
         fetch: AwaitedFetch,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Progress {
         context.reactor.cancel(fetch.alarm);
         if let Some(caching) = &mut self.cache {
@@ -469,9 +465,9 @@ impl Proxy {
         let head = state.request.head.clone();
         match parse(&head, &context.rules.limits) {
             Ok(ParseStatus::Complete { request, .. }) => {
-                self.consult(context, &request, Consultation::Again(state), outbox)
+                self.consult(context, &request, Consultation::Again(state), response)
             }
-            _ => self.fail(context, state, Failure::Request, outbox),
+            _ => self.fail(context, state, Failure::Request, response),
         }
     }
 
@@ -481,14 +477,14 @@ impl Proxy {
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
         mut fetch: AwaitedFetch,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Progress {
         if let Some(caching) = &mut self.cache {
             caching.deliver(context.reactor);
         }
         let now = context.worker.clock.tick();
         if now >= fetch.until {
-            return self.has_waited(context, state, fetch, outbox);
+            return self.has_waited(context, state, fetch, response);
         }
         fetch.alarm = alarm_after(context, LOOK_TICKS.min(fetch.until - now));
         state.phase = Phase::AwaitingFetch(fetch);
@@ -502,7 +498,7 @@ impl Proxy {
         context: &mut RequestContext<'_>,
         state: &mut State,
         failure: Failure,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> bool {
         let Some(caching) = &mut self.cache else { return false };
         let now = context.worker.clock.date().unix_second();
@@ -528,7 +524,7 @@ impl Proxy {
         let Some(hit) = hit else { return false };
         let head = std::mem::take(&mut state.request.head);
         if let Ok(ParseStatus::Complete { request, .. }) = parse(&head, &context.rules.limits) {
-            put(context, state, &request, &hit, outbox);
+            put(context, state, &request, &hit, response);
         }
         state.request.head = head;
         state.reply.is_complete()

@@ -293,11 +293,6 @@ impl ClientRequest {
         &self.head[..self.line_len]
     }
 
-    /// Returns a method that is sufficient for a page: HEAD or GET.
-    pub(super) fn method(&self) -> Method<'static> {
-        if self.is_head { Method::Head } else { Method::Get }
-    }
-
     pub(super) fn has_body(&self) -> bool {
         self.framing != Framing::None
     }

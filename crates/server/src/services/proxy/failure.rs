@@ -1,10 +1,7 @@
 //! The reasons why an origin's response is missing, and the responses to the client (RFC 9209).
 
-use crate::{
-    service::{Page, RequestContext, worker_state::Answer},
-    transport::outbox::Outbox,
-};
-use pollux_http::{Status, reply::ReplyError, request::Method};
+use crate::service::{Page, RequestContext, ResponseWriter, worker_state::Answer};
+use pollux_http::{Status, reply::ReplyError};
 use std::{
     fmt,
     io::{ErrorKind, Write},
@@ -128,8 +125,7 @@ impl Failure {
     pub(super) fn put(
         self,
         context: &RequestContext<'_>,
-        outbox: &mut Outbox,
-        method: Method<'_>,
+        response: &mut ResponseWriter<'_>,
         name: &str,
         mut fields: Vec<u8>,
     ) -> Answer {
@@ -142,8 +138,7 @@ impl Failure {
         if status == Status::ServiceUnavailable {
             fields.extend_from_slice(b"Retry-After: 1\r\n");
         }
-        let page = Page { status, reason, fields: &fields };
-        page.put(context.rules, context.worker, outbox, method, context.keep_alive())
+        Page { status, reason, fields: &fields }.put(context, response)
     }
 
     /// Returns whether the failure concerns the origin, and not this server or the request.

@@ -10,8 +10,7 @@ use super::{
 };
 use crate::{
     reactor::UpstreamError,
-    service::{Flow, RequestContext},
-    transport::outbox::Outbox,
+    service::{Flow, RequestContext, ResponseWriter},
 };
 use pollux_http::{
     reply::{Event, Next, ReplyError},
@@ -30,21 +29,21 @@ impl Proxy {
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
         bytes: &[u8],
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Progress {
         match state.take_phase() {
             Phase::Exchanging(transfer) => {
-                self.received_reply(context, state, transfer, bytes, outbox)
+                self.received_reply(context, state, transfer, bytes, response)
             }
             Phase::Tunnel { upstream } => {
-                outbox.bytes().extend_from_slice(bytes);
+                response.raw().bytes().extend_from_slice(bytes);
                 state.phase = Phase::Tunnel { upstream };
                 ControlFlow::Continue(state)
             }
             other => {
                 // No request has been sent to which this could be a reply.
                 state.phase = other;
-                self.fail(context, state, Failure::Reply(ReplyError::Unsolicited), outbox)
+                self.fail(context, state, Failure::Reply(ReplyError::Unsolicited), response)
             }
         }
     }
@@ -55,14 +54,14 @@ impl Proxy {
         mut state: Box<State>,
         mut transfer: Transfer,
         bytes: &[u8],
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Progress {
         transfer.active_at = context.worker.clock.tick();
         transfer.has_received = true;
         let mut rest = bytes;
         let end = loop {
             let cache = self.cache.as_mut();
-            match read(context, &mut state, &mut transfer, cache, &mut rest, outbox) {
+            match read(context, &mut state, &mut transfer, cache, &mut rest, response) {
                 Ok(ReadOutcome::Nothing) => {
                     state.phase = Phase::Exchanging(transfer);
                     return ControlFlow::Continue(state);
@@ -75,17 +74,17 @@ impl Proxy {
                     let origin = transfer.connection.origin;
                     self.pool.close(context.reactor, transfer.upstream());
                     state.end_transfer(context.reactor, transfer);
-                    return self.connect_to(context, state, (origin, None), None, outbox);
+                    return self.connect_to(context, state, (origin, None), None, response);
                 }
                 Ok(ReadOutcome::End(next)) => break next,
                 Err(bad) => {
                     state.phase = Phase::Exchanging(transfer);
-                    return self.fail(context, state, Failure::Reply(bad), outbox);
+                    return self.fail(context, state, Failure::Reply(bad), response);
                 }
             }
         };
         match end {
-            Next::Switched => self.switch(context, state, transfer, rest, outbox),
+            Next::Switched => self.switch(context, state, transfer, rest, response),
             next => {
                 let may_keep = next == Next::Request && rest.is_empty();
                 self.finish(context, state, transfer, may_keep)
@@ -128,9 +127,9 @@ impl Proxy {
         mut state: Box<State>,
         transfer: Transfer,
         rest: &[u8],
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Progress {
-        outbox.bytes().extend_from_slice(rest);
+        response.raw().bytes().extend_from_slice(rest);
         let upstream = transfer.upstream();
         if transfer.is_paused {
             context.reactor.go_on(upstream);
@@ -150,19 +149,19 @@ impl Proxy {
         &mut self,
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Progress {
         match state.take_phase() {
             Phase::Exchanging(mut transfer) => match transfer.reader.finish() {
                 Ok(output) => {
                     if let Event::End { trailers, .. } = output.event {
-                        state.reply.end(outbox, trailers);
+                        state.reply.end(response, trailers);
                     }
                     self.finish(context, state, transfer, false)
                 }
                 Err(bad) => {
                     state.phase = Phase::Exchanging(transfer);
-                    self.fail(context, state, Failure::Reply(bad), outbox)
+                    self.fail(context, state, Failure::Reply(bad), response)
                 }
             },
             // The engine ends both sides of a tunnel together.
@@ -172,7 +171,7 @@ impl Proxy {
             }
             other => {
                 state.phase = other;
-                self.fail(context, state, Failure::Ended, outbox)
+                self.fail(context, state, Failure::Ended, response)
             }
         }
     }
@@ -183,7 +182,7 @@ impl Proxy {
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
         why: UpstreamError,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Progress {
         let attempt = match state.take_phase() {
             Phase::Connecting { origin, .. } => Attempt::Unsent { origin },
@@ -207,7 +206,7 @@ impl Proxy {
             }
             _ => Failure::Ended,
         };
-        self.attempt_failed(context, state, attempt, failure, outbox)
+        self.attempt_failed(context, state, attempt, failure, response)
     }
 
     /// Handles the expiry of the alarm of the present phase.
@@ -215,21 +214,21 @@ impl Proxy {
         &mut self,
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Progress {
         match state.take_phase() {
-            Phase::AwaitingFetch(fetch) => self.check_fetch(context, state, fetch, outbox),
+            Phase::AwaitingFetch(fetch) => self.check_fetch(context, state, fetch, response),
             Phase::HandOverLater { receiver, .. } => {
                 ControlFlow::Continue(hand_over(context, state, receiver))
             }
-            Phase::Exchanging(transfer) => self.check_silence(context, state, transfer, outbox),
+            Phase::Exchanging(transfer) => self.check_silence(context, state, transfer, response),
             Phase::Queued(wait) => {
                 state.phase = Phase::Queued(wait);
-                self.fail(context, state, Failure::NoCapacity, outbox)
+                self.fail(context, state, Failure::NoCapacity, response)
             }
             Phase::Resolving(wait) => {
                 state.phase = Phase::Resolving(wait);
-                self.fail(context, state, Failure::NameTimeout, outbox)
+                self.fail(context, state, Failure::NameTimeout, response)
             }
             without_alarm => {
                 state.phase = without_alarm;
@@ -245,7 +244,7 @@ impl Proxy {
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
         mut transfer: Transfer,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Progress {
         let now = context.worker.clock.tick();
         let is_origins_turn = match transfer.upload {
@@ -276,7 +275,7 @@ impl Proxy {
         if state.owner == Owner::HalfClosedClient {
             return self.give_up(context, state);
         }
-        self.fail(context, state, Failure::Silent, outbox)
+        self.fail(context, state, Failure::Silent, response)
     }
 
     /// Notes that the client has closed its side: it may have disconnected.
@@ -331,7 +330,7 @@ fn read(
     transfer: &mut Transfer,
     cache: Option<&mut Caching>,
     rest: &mut &[u8],
-    outbox: &mut Outbox,
+    response: &mut ResponseWriter<'_>,
 ) -> Result<ReadOutcome, ReplyError> {
     const CONNECTION: ReplyError = ReplyError::Syntax("Connection is given too often");
     let output = transfer.reader.read(rest)?;
@@ -339,7 +338,7 @@ fn read(
     Ok(match output.event {
         Event::NeedMore => ReadOutcome::Nothing,
         Event::Content(bytes) => {
-            state.reply.content(outbox, bytes);
+            state.reply.content(response, bytes);
             let is_stored =
                 cache.is_some_and(|cache| cache.content(context, &mut state.cached, bytes));
             let is_of_use = is_stored || !state.reply.is_complete();
@@ -352,13 +351,13 @@ fn read(
                 context.close_after();
             }
             let action = match cache {
-                Some(cache) => cache.head(context, state, transfer.sent, &head, outbox),
+                Some(cache) => cache.head(context, state, transfer.sent, &head, response),
                 None => ReplyAction::Forward(Vec::new()),
             };
             match action {
                 ReplyAction::Forward(lines) => {
                     let (facts, is_head) = (transfer.sent.facts, state.request.is_head);
-                    let begun = state.reply.begin(context, outbox, &head, facts, is_head, &lines);
+                    let begun = state.reply.begin(context, response, &head, facts, is_head, &lines);
                     begun.map_err(|_| CONNECTION)?;
                     ReadOutcome::Head
                 }
@@ -373,17 +372,17 @@ fn read(
                 transfer.upload = Upload::Unsent;
                 // The connection normally sends `100 Continue` itself when the body is requested.
                 if matches!(state.reply, Reply::Pending { has_interim: true }) {
-                    outbox.bytes().extend_from_slice(CONTINUE);
+                    response.raw().bytes().extend_from_slice(CONTINUE);
                 }
             }
             ReadOutcome::More
         }
         Event::Interim(head) => {
-            state.reply.interim(context, outbox, &head).map_err(|_| CONNECTION)?;
+            state.reply.interim(context, response, &head).map_err(|_| CONNECTION)?;
             ReadOutcome::More
         }
         Event::End { trailers, next } => {
-            state.reply.end(outbox, trailers);
+            state.reply.end(response, trailers);
             ReadOutcome::End(next)
         }
     })

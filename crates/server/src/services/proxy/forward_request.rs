@@ -16,8 +16,7 @@ use crate::stats::Counter;
 use crate::{
     config::ForwardedPolicy,
     reactor::{AlarmId, EventTarget},
-    service::{Flow, Part, RequestContext},
-    transport::outbox::Outbox,
+    service::{Flow, Part, RequestContext, ResponseWriter},
 };
 use pollux_http::{
     fields::Fields,
@@ -41,12 +40,12 @@ impl Proxy {
         context: &mut RequestContext<'_>,
         state: Box<State>,
         request: Option<&Request<'_>>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Progress {
         let now = context.worker.clock.tick();
         let turns = self.routes.take_turn(state.request.route);
         let origin = self.pool.choose(turns, now, state.attempts.failed_origins());
-        self.connect_to(context, state, (origin, None), request, outbox)
+        self.connect_to(context, state, (origin, None), request, response)
     }
 
     /// Gets a connection to this origin, and sends the request if a connection is free. `alarm` is set if the
@@ -58,7 +57,7 @@ impl Proxy {
         mut state: Box<State>,
         (origin, alarm): (u32, Option<AlarmId>),
         request: Option<&Request<'_>>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Progress {
         let stop_waiting = |context: &mut RequestContext<'_>| {
             if let Some(alarm) = alarm {
@@ -71,7 +70,7 @@ impl Proxy {
             stop_waiting(context);
             context.reactor.give(upstream, EventTarget::Exchange(context.id()));
             let connection = OriginConnection { origin, upstream, is_reused: true };
-            return self.send_head(context, state, connection, request, outbox);
+            return self.send_head(context, state, connection, request, response);
         }
         let (exchange, now) = (context.id(), context.worker.clock.tick());
         let phase = match self.pool.dial(context.reactor, now, origin, exchange) {
@@ -85,7 +84,7 @@ impl Proxy {
             DialOutcome::Failed(failure) => {
                 stop_waiting(context);
                 let attempt = Attempt::Unsent { origin };
-                return self.attempt_failed(context, state, attempt, failure, outbox);
+                return self.attempt_failed(context, state, attempt, failure, response);
             }
         };
         let alarm = alarm.unwrap_or_else(|| alarm_after(context, self.connect_ticks()));
@@ -100,11 +99,11 @@ impl Proxy {
         &mut self,
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Progress {
         match state.take_phase() {
             Phase::Queued(Wait { origin, alarm }) | Phase::Resolving(Wait { origin, alarm }) => {
-                self.connect_to(context, state, (origin, Some(alarm)), None, outbox)
+                self.connect_to(context, state, (origin, Some(alarm)), None, response)
             }
             other => {
                 state.phase = other;
@@ -118,12 +117,12 @@ impl Proxy {
         &mut self,
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Progress {
         match state.take_phase() {
             Phase::Connecting { origin, upstream } => {
                 let connection = OriginConnection { origin, upstream, is_reused: false };
-                self.send_head(context, state, connection, None, outbox)
+                self.send_head(context, state, connection, None, response)
             }
             other => {
                 state.phase = other;
@@ -139,7 +138,7 @@ impl Proxy {
         mut state: Box<State>,
         connection: OriginConnection,
         request: Option<&Request<'_>>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Progress {
         let OriginConnection { origin, upstream, is_reused } = connection;
         let needs_client =
@@ -184,7 +183,7 @@ impl Proxy {
         let Some(facts) = outcome else {
             self.pool.close(context.reactor, upstream);
             let attempt = Attempt::Unsent { origin };
-            return self.attempt_failed(context, state, attempt, Failure::Request, outbox);
+            return self.attempt_failed(context, state, attempt, Failure::Request, response);
         };
         let upload = state.request.upload();
         let ticks = match upload {
@@ -249,10 +248,10 @@ impl Proxy {
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
         failure: Failure,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Progress {
         let attempt = self.release(context, &mut state);
-        self.attempt_failed(context, state, attempt, failure, outbox)
+        self.attempt_failed(context, state, attempt, failure, response)
     }
 
     /// Does the same as [`Proxy::fail`] after the phase has been ended.
@@ -262,7 +261,7 @@ impl Proxy {
         mut state: Box<State>,
         attempt: Attempt,
         mut failure: Failure,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Progress {
         if let Some(origin) = attempt.origin() {
             // A server that closes an idle connection may be healthy.
@@ -280,10 +279,10 @@ impl Proxy {
             if may_try && state.attempts.failed() < TRIES && !state.reply.has_begun() {
                 state.attempts.go_on_after(&attempt);
                 context.worker.counters.add(Counter::OriginRetries, 1);
-                return self.choose_origin(context, state, None, outbox);
+                return self.choose_origin(context, state, None, response);
             }
         }
-        if self.answered_by_cache(context, &mut state, failure, outbox) {
+        if self.answered_by_cache(context, &mut state, failure, response) {
             self.end(context, state);
             return ControlFlow::Break(Flow::Done);
         }
@@ -299,8 +298,8 @@ impl Proxy {
         if let Some(cache) = &self.cache {
             cache.put_status_of_page(&state.cached, &mut fields);
         }
-        let answer = failure.put(context, outbox, state.request.method(), &self.name, fields);
-        state.reply.complete(answer.status.code(), answer.len);
+        let answer = failure.put(context, response, &self.name, fields);
+        state.reply.complete(answer.status, answer.len);
         self.end(context, state);
         ControlFlow::Break(Flow::<Exchange>::Done)
     }

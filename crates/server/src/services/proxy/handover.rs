@@ -7,8 +7,7 @@ use super::{
 };
 use crate::{
     reactor::{HandOver, HandoverError},
-    service::{Flow, RequestContext},
-    transport::outbox::Outbox,
+    service::{Flow, RequestContext, ResponseWriter},
 };
 use pollux_http::request::Request;
 use std::{ops::ControlFlow, path::Path, sync::Arc};
@@ -36,7 +35,7 @@ impl Proxy {
         context: &mut RequestContext<'_>,
         mut state: Box<State>,
         why: HandoverError,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
     ) -> Progress {
         let receiver = match state.take_phase() {
             Phase::HandOver { receiver } => receiver,
@@ -58,8 +57,8 @@ impl Proxy {
             context.close_after();
         }
         let failure = Failure::NotTaken(kind);
-        let answer = failure.put(context, outbox, state.request.method(), &self.name, Vec::new());
-        state.reply.complete(answer.status.code(), answer.len);
+        let answer = failure.put(context, response, &self.name, Vec::new());
+        state.reply.complete(answer.status, answer.len);
         self.end(context, state);
         ControlFlow::Break(Flow::<Exchange>::Done)
     }

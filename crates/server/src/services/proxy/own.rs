@@ -8,14 +8,10 @@
 //! 9110 §7.6.3).
 
 use super::request::forwards_left;
-use crate::{
-    service::{Page, RequestContext, worker_state::Answer},
-    transport::outbox::Outbox,
-};
+use crate::service::{Page, RequestContext, ResponseWriter};
 use pollux_http::{
     Status,
     request::{Framing, Method, Request},
-    response::Head,
 };
 
 /// The methods that are forwarded (RFC 9110 §10.2.1): all except CONNECT.
@@ -30,7 +26,7 @@ const SECRETS: [&[u8]; 3] = [b"authorization", b"cookie", b"proxy-authorization"
 #[inline]
 pub(super) fn answer(
     context: &mut RequestContext<'_>,
-    outbox: &mut Outbox,
+    response: &mut ResponseWriter<'_>,
     request: &Request<'_>,
 ) -> bool {
     match request.method {
@@ -39,10 +35,10 @@ pub(super) fn answer(
             context.close_after();
             let reason = "this server leads to no other";
             let page = Page { status: Status::MethodNotAllowed, reason, fields: ALLOW };
-            put_page(context, outbox, request, page);
+            put_page(context, response, request, page);
         }
         Method::Trace | Method::Options if forwards_left(request) == Some(0) => {
-            answer_last(context, outbox, request);
+            answer_last(context, response, request);
         }
         _ => return false,
     }
@@ -52,36 +48,32 @@ pub(super) fn answer(
 /// Answers that no resource is at this path, because there are neither files nor a route.
 pub(super) fn answer_not_found(
     context: &mut RequestContext<'_>,
-    outbox: &mut Outbox,
+    response: &mut ResponseWriter<'_>,
     request: &Request<'_>,
 ) {
     let page = Page { status: Status::NotFound, reason: "", fields: b"" };
-    put_page(context, outbox, request, page);
+    put_page(context, response, request, page);
 }
 
 fn put_page(
     context: &mut RequestContext<'_>,
-    outbox: &mut Outbox,
+    response: &mut ResponseWriter<'_>,
     request: &Request<'_>,
     page: Page<'_>,
 ) {
-    let answer =
-        page.put(context.rules, context.worker, outbox, request.method, context.keep_alive());
+    let answer = page.put(context, response);
     context.log(request.line, answer);
 }
 
 #[cold]
-fn answer_last(context: &mut RequestContext<'_>, outbox: &mut Outbox, request: &Request<'_>) {
+fn answer_last(
+    context: &mut RequestContext<'_>,
+    response: &mut ResponseWriter<'_>,
+    request: &Request<'_>,
+) {
     if request.framing != Framing::None && request.expect_continue {
         context.close_after();
     }
-    let keep = context.keep_alive().line();
-    let head = |out, status| {
-        Head::new(out, status)
-            .date(context.worker.clock.date())
-            .lines(&context.rules.common_fields)
-            .lines(keep)
-    };
     let answer = if request.method == Method::Trace {
         let mut content = [request.line, b"\r\n"].concat();
         for field in request.fields() {
@@ -90,14 +82,9 @@ fn answer_last(context: &mut RequestContext<'_>, outbox: &mut Outbox, request: &
             }
         }
         content.extend_from_slice(b"\r\n");
-        let len = content.len() as u64;
-        let out = outbox.bytes();
-        head(out, Status::Ok).field("Content-Type", b"message/http").content_length(len).end();
-        outbox.bytes().extend_from_slice(&content);
-        Answer { status: Status::Ok, len }
+        response.head(context, Status::Ok).field("Content-Type", b"message/http").content(&content)
     } else {
-        head(outbox.bytes(), Status::NoContent).lines(ALLOW).end();
-        Answer { status: Status::NoContent, len: 0 }
+        response.head(context, Status::NoContent).lines(ALLOW).content(b"")
     };
     context.log(request.line, answer);
 }

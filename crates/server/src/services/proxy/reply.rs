@@ -4,7 +4,7 @@ use super::{
     hop::{self, ConnectionOptions, TooManyLines},
     request::RequestFacts,
 };
-use crate::{service::RequestContext, transport::outbox::Outbox};
+use crate::service::{RequestContext, ResponseWriter};
 use pollux_http::{
     Status,
     fields::Fields,
@@ -111,7 +111,7 @@ impl Reply {
     pub(super) fn interim(
         &mut self,
         context: &RequestContext<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
         head: &ReplyHead<'_>,
     ) -> Result<(), TooManyLines> {
         // After a complete reply, the client would read it as another reply.
@@ -119,7 +119,7 @@ impl Reply {
             return Ok(());
         }
         let named = ConnectionOptions::of(head.fields())?;
-        let out = outbox.bytes();
+        let out = response.raw().bytes();
         put_status(out, head.status);
         put_fields(out, head, &named, false);
         out.extend_from_slice(b"\r\n");
@@ -136,7 +136,7 @@ impl Reply {
     pub(super) fn begin(
         &mut self,
         context: &mut RequestContext<'_>,
-        outbox: &mut Outbox,
+        response: &mut ResponseWriter<'_>,
         head: &ReplyHead<'_>,
         passed: RequestFacts,
         is_head: bool,
@@ -157,7 +157,7 @@ impl Reply {
         if framing == ReplyFraming::Close {
             context.close_after();
         }
-        let out = outbox.bytes();
+        let out = response.raw().bytes();
         put_status(out, head.status);
         // The length of the content that a GET would get, or got before (RFC 9110 §8.6).
         let tells_length = head.content == Content::None && (is_head || head.status == 304);
@@ -189,23 +189,25 @@ impl Reply {
     }
 
     /// Forwards content.
-    pub(super) fn content(&mut self, outbox: &mut Outbox, bytes: &[u8]) {
+    pub(super) fn content(&mut self, response: &mut ResponseWriter<'_>, bytes: &[u8]) {
         let Self::Begun(BegunReply { outcome, framing, .. }) = self else { return };
         match framing {
             ReplyFraming::None => return,
-            ReplyFraming::Length | ReplyFraming::Close => outbox.bytes().extend_from_slice(bytes),
-            ReplyFraming::Chunked => chunk(outbox.bytes(), bytes),
+            ReplyFraming::Length | ReplyFraming::Close => {
+                response.raw().bytes().extend_from_slice(bytes)
+            }
+            ReplyFraming::Chunked => chunk(response.raw().bytes(), bytes),
         }
         outcome.sent += bytes.len() as u64;
     }
 
     /// Ends the reply after the origin's reply has ended.
-    pub(super) fn end(&mut self, outbox: &mut Outbox, trailers: Fields<'_>) {
+    pub(super) fn end(&mut self, response: &mut ResponseWriter<'_>, trailers: Fields<'_>) {
         let Self::Begun(BegunReply { framing: ReplyFraming::Chunked, has_trailers, .. }) = self
         else {
             return;
         };
-        let out = outbox.bytes();
+        let out = response.raw().bytes();
         if *has_trailers {
             out.extend_from_slice(b"0\r\n");
             hop::put_trailers(out, trailers);

@@ -201,9 +201,7 @@ fn refuse(
     if request.framing != Framing::None {
         context.close_after();
     }
-    let keep_alive = context.keep_alive();
-    let answer =
-        page.put(context.rules, context.worker, response.raw(), request.method, keep_alive);
+    let answer = page.put(context, response);
     context.log(request.line, answer);
     Flow::Done
 }

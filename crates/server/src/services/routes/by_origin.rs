@@ -1,7 +1,7 @@
 //! Fields for scripts of one of several origins, in responses that the server itself generates.
 
 use super::{Exchange, Routes};
-use crate::service::{Flow, RequestContext, ResponseWriter};
+use crate::service::{Flow, HeadPosition, RequestContext, ResponseWriter};
 use pollux_http::request::Request;
 
 impl Routes {
@@ -14,7 +14,7 @@ impl Routes {
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         context.allow_origin(self.cors.as_ref().and_then(|cors| cors.find(request)));
-        let before = response.raw().end();
+        let before = response.position();
         let flow = self.begin_checked(context, request, response);
         self.put_origin(context, response, Some(before));
         flow
@@ -26,15 +26,15 @@ impl Routes {
         &self,
         context: &mut RequestContext<'_>,
         response: &mut ResponseWriter<'_>,
-        before: Option<(usize, usize)>,
+        before: Option<HeadPosition>,
     ) {
         let (Some(cors), Some(before), Some(origin)) =
             (&self.cors, before, context.allowed_origin())
         else {
             return;
         };
-        if let Some((bytes, start)) = response.raw().bytes_since(before)
-            && cors.put(origin, bytes, start)
+        if let Some(fields) = cors.fields_for(origin)
+            && response.add_fields(before, fields.as_bytes())
         {
             context.allow_origin(None);
         }

@@ -46,9 +46,7 @@ impl Routes {
         if request.framing != Framing::None {
             context.close_after();
         }
-        let keep_alive = context.keep_alive();
-        let answer =
-            page.put(context.rules, context.worker, response.raw(), request.method, keep_alive);
+        let answer = page.put(context, response);
         context.log(request.line, answer);
         Flow::Done
     }

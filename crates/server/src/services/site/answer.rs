@@ -1,12 +1,12 @@
-//! Writes the response to a request to the outbox.
+//! The response to a request for a path of the site.
 
 use super::{
     files::{Files, Representation},
     missing::{MissingFile, answer_missing},
 };
 use crate::{
-    service::{Page, RequestContext, worker_state::Answer},
-    transport::outbox::{COPY_MAX, Content, Outbox},
+    service::{Page, RequestContext, ResponseWriter, worker_state::Answer},
+    transport::outbox::{COPY_MAX, Content},
 };
 use pollux_http::{
     Status,
@@ -15,7 +15,7 @@ use pollux_http::{
     path::SafePath,
     range::{self, ByteRange, Parts, Selection},
     request::{KnownField, KnownFieldSet, Method, Request, Target},
-    response::Head,
+    response::put_content_range,
 };
 
 /// The methods that resources support (RFC 9110 §10.2.1).
@@ -26,19 +26,19 @@ const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";
 pub(super) fn answer(
     files: &mut Files,
     context: &mut RequestContext<'_>,
-    outbox: &mut Outbox,
+    response: &mut ResponseWriter<'_>,
     request: &Request<'_>,
 ) {
     let answer = match (request.method, request.target) {
         (Method::Get | Method::Head, Target::Path { path, query }) => {
             match files.find(path, context.worker.clock.tick()) {
                 Ok(resource) => match files.variant(&resource, request) {
-                    None => answer_file(context, outbox, request, resource.select(request)),
-                    Some(variant) => answer_file(context, outbox, request, &variant),
+                    None => answer_file(context, response, request, resource.select(request)),
+                    Some(variant) => answer_file(context, response, request, &variant),
                 },
                 Err(miss) => {
                     let missing = MissingFile { request, path, query };
-                    answer_missing(files, context, outbox, &missing, miss)
+                    answer_missing(files, context, response, &missing, miss)
                 }
             }
         }
@@ -48,7 +48,7 @@ pub(super) fn answer(
             if request.expect_continue || request.method == Method::Connect {
                 context.close_after();
             }
-            answer_method(context, outbox, request)
+            answer_method(context, response, request)
         }
     };
     context.log(request.line, answer);
@@ -57,7 +57,7 @@ pub(super) fn answer(
 #[inline]
 pub(super) fn answer_file(
     context: &RequestContext<'_>,
-    outbox: &mut Outbox,
+    response: &mut ResponseWriter<'_>,
     request: &Request<'_>,
     file: &Representation,
 ) -> Answer {
@@ -69,67 +69,59 @@ pub(super) fn answer_file(
         KnownField::IfUnmodifiedSince,
     ]);
     if request.has_any(PRECONDITIONS) {
-        return answer_conditionally(context, outbox, request, file);
+        return answer_conditionally(context, response, request, file);
     }
-    put_whole(context, outbox, request.method, file)
+    put_whole(context, response, file)
 }
 
 #[inline]
 fn put_whole(
     context: &RequestContext<'_>,
-    outbox: &mut Outbox,
-    method: Method<'_>,
+    response: &mut ResponseWriter<'_>,
     file: &Representation,
 ) -> Answer {
-    let date = context.worker.clock.date();
-    if method == Method::Head {
-        file.put_ok(outbox.bytes(), date, context.keep_alive(), false);
-        return Answer { status: Status::Ok, len: 0 };
+    if file.len() <= COPY_MAX && file.is_in_memory() {
+        return response.prepared_whole(context, file.head());
     }
-    let is_copied = file.len() <= COPY_MAX && file.is_in_memory();
-    file.put_ok(outbox.bytes(), date, context.keep_alive(), is_copied);
-    if !is_copied {
-        outbox.push(file.content(0..file.len()));
-    }
-    Answer { status: Status::Ok, len: file.len() }
+    let len = response.prepared(context, file.head()).piece(file.content(0..file.len()));
+    Answer { status: Status::Ok.code(), len }
 }
 
 #[cold]
 #[inline(never)]
 fn answer_conditionally(
     context: &RequestContext<'_>,
-    outbox: &mut Outbox,
+    response: &mut ResponseWriter<'_>,
     request: &Request<'_>,
     file: &Representation,
 ) -> Answer {
-    let date = context.worker.clock.date();
-    let validators = file.validators(date.unix_second());
+    let validators = file.validators(context.unix_second());
     match conditional::evaluate(request, Some(&validators)) {
         Precondition::Proceed => {}
         Precondition::NotModified => {
-            file.put_not_modified(outbox.bytes(), date, context.keep_alive());
-            return Answer { status: Status::NotModified, len: 0 };
+            let head = response.head(context, Status::NotModified);
+            return head.lines(file.validator_fields()).content(b"");
         }
         Precondition::Failed => {
             let page = Page { status: Status::PreconditionFailed, reason: "", fields: b"" };
-            return put_page(context, outbox, request, page);
+            return page.put(context, response);
         }
     }
     let range = request.single(KnownField::Range).filter(|_| {
         request.method == Method::Get && conditional::range_applies(request, &validators)
     });
     match range.map_or(Selection::Whole, |range| range::select(range, file.len())) {
-        Selection::Whole => put_whole(context, outbox, request.method, file),
+        Selection::Whole => put_whole(context, response, file),
         Selection::Parts(parts) => match parts.as_slice() {
-            &[part] => put_part(context, outbox, file, part),
-            _ => put_parts(context, outbox, file, &parts),
+            &[part] => put_part(context, response, file, part),
+            _ => put_parts(context, response, file, &parts),
         },
         Selection::Unsatisfiable => {
             let mut fields = Vec::new();
             fields
                 .extend_from_slice(format!("Content-Range: bytes */{}\r\n", file.len()).as_bytes());
             let page = Page { status: Status::RangeNotSatisfiable, reason: "", fields: &fields };
-            put_page(context, outbox, request, page)
+            page.put(context, response)
         }
     }
 }
@@ -140,56 +132,57 @@ fn content(file: &Representation, range: ByteRange) -> Content {
 
 fn put_part(
     context: &RequestContext<'_>,
-    outbox: &mut Outbox,
+    response: &mut ResponseWriter<'_>,
     file: &Representation,
     part: ByteRange,
 ) -> Answer {
-    file.begin_partial(outbox.bytes(), context.worker.clock.date(), context.keep_alive())
+    let status = Status::PartialContent;
+    let mut body = response
+        .head(context, status)
+        .lines(file.metadata_fields())
         .field("Content-Type", file.content_type())
-        .content_range(part, file.len())
-        .content_length(part.len())
-        .end();
-    outbox.push(content(file, part));
-    Answer { status: Status::PartialContent, len: part.len() }
+        .lines_by(|out| put_content_range(out, part, file.len()))
+        .length(part.len());
+    Answer { status: status.code(), len: body.piece(content(file, part)) }
 }
 
 fn put_parts(
     context: &RequestContext<'_>,
-    outbox: &mut Outbox,
+    response: &mut ResponseWriter<'_>,
     file: &Representation,
     parts: &Parts,
 ) -> Answer {
     let multipart = Multipart::new(rand::random(), file.content_type(), file.len());
     let len = multipart.content_length(parts);
-    let mut content_type = Vec::new();
-    multipart.put_content_type(&mut content_type);
-    file.begin_partial(outbox.bytes(), context.worker.clock.date(), context.keep_alive())
-        .lines(&content_type)
-        .content_length(len)
-        .end();
+    let status = Status::PartialContent;
+    let mut body = response
+        .head(context, status)
+        .lines(file.metadata_fields())
+        .lines_by(|out| multipart.put_content_type(out))
+        .length(len);
+    let mut between = Vec::new();
     for (index, &part) in parts.as_slice().iter().enumerate() {
-        multipart.put_part_head(outbox.bytes(), part, index == 0);
-        outbox.push(content(file, part));
+        between.clear();
+        multipart.put_part_head(&mut between, part, index == 0);
+        body.data(&between);
+        body.piece(content(file, part));
     }
-    multipart.put_end(outbox.bytes());
-    Answer { status: Status::PartialContent, len }
+    between.clear();
+    multipart.put_end(&mut between);
+    body.data(&between);
+    Answer { status: status.code(), len }
 }
 
 #[cold]
 fn answer_method(
     context: &RequestContext<'_>,
-    outbox: &mut Outbox,
+    response: &mut ResponseWriter<'_>,
     request: &Request<'_>,
 ) -> Answer {
     if request.method == Method::Options {
-        Head::new(outbox.bytes(), Status::NoContent)
-            .date(context.worker.clock.date())
-            .lines(&context.rules.common_fields)
-            .lines(ALLOW)
-            .lines(&context.rules.preflight(request, ALLOW))
-            .lines(context.keep_alive().line())
-            .end();
-        return Answer { status: Status::NoContent, len: 0 };
+        let preflight = context.rules.preflight(request, ALLOW);
+        let head = response.head(context, Status::NoContent);
+        return head.lines(ALLOW).lines(&preflight).content(b"");
     }
     let page = match request.method {
         Method::Other(_) => {
@@ -202,7 +195,7 @@ fn answer_method(
             fields: ALLOW,
         },
     };
-    put_page(context, outbox, request, page)
+    page.put(context, response)
 }
 
 /// Redirects a request for a directory to its path with a slash: without the slash, relative links in its
@@ -210,8 +203,7 @@ fn answer_method(
 #[cold]
 pub(super) fn answer_with_slash(
     context: &RequestContext<'_>,
-    outbox: &mut Outbox,
-    request: &Request<'_>,
+    response: &mut ResponseWriter<'_>,
     path: &[u8],
     query: Option<&[u8]>,
 ) -> Answer {
@@ -227,9 +219,7 @@ pub(super) fn answer_with_slash(
         location.extend_from_slice(query);
     }
     location.extend_from_slice(b"\r\n");
-    let status = Status::MovedPermanently;
-    let page = Page { status, reason: "", fields: &location };
-    put_page(context, outbox, request, page)
+    Page { status: Status::MovedPermanently, reason: "", fields: &location }.put(context, response)
 }
 
 /// Appends a path, and percent-encodes the bytes that RFC 3986 does not allow in it.
@@ -241,14 +231,4 @@ fn encode_path(path: &[u8], out: &mut Vec<u8>) {
             out.extend_from_slice(format!("%{byte:02X}").as_bytes());
         }
     }
-}
-
-#[cold]
-pub(super) fn put_page(
-    context: &RequestContext<'_>,
-    outbox: &mut Outbox,
-    request: &Request<'_>,
-    page: Page<'_>,
-) -> Answer {
-    page.put(context.rules, context.worker, outbox, request.method, context.keep_alive())
 }

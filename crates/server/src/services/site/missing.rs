@@ -2,20 +2,14 @@
 //! directory, or a redirect to the path with a slash.
 
 use super::{
-    answer::{answer_file, answer_with_slash, put_page},
+    answer::{answer_file, answer_with_slash},
     files::{Files, Miss, Representation},
 };
 use crate::{
     policy::listing,
-    service::{Page, RequestContext, worker_state::Answer},
-    transport::outbox::Outbox,
+    service::{Page, RequestContext, ResponseWriter, worker_state::Answer},
 };
-use pollux_http::{
-    Status,
-    path::SafePath,
-    request::{Method, Request},
-    response::Head,
-};
+use pollux_http::{Status, path::SafePath, request::Request};
 
 /// The request for a missing file.
 pub(super) struct MissingFile<'a> {
@@ -30,27 +24,27 @@ pub(super) struct MissingFile<'a> {
 pub(super) fn answer_missing(
     files: &mut Files,
     context: &RequestContext<'_>,
-    outbox: &mut Outbox,
+    response: &mut ResponseWriter<'_>,
     missing: &MissingFile<'_>,
     miss: Miss,
 ) -> Answer {
     let MissingFile { request, path, query } = *missing;
     match miss {
-        Miss::NeedsSlash => answer_with_slash(context, outbox, request, path, query),
-        Miss::NoIndex if files.rules().listing => list(files, context, outbox, missing),
-        Miss::NoIndex => put_error(files, context, outbox, request, Status::Forbidden),
+        Miss::NeedsSlash => answer_with_slash(context, response, path, query),
+        Miss::NoIndex if files.rules().listing => list(files, context, response, missing),
+        Miss::NoIndex => put_error(files, context, response, Status::Forbidden),
         Miss::Status(Status::NotFound) if is_page(path) => {
             let fallback = files.rules().fallback.clone();
             let tick = context.worker.clock.tick();
             match fallback.map(|path| files.find(path.as_bytes(), tick)) {
                 Some(Ok(resource)) => match files.variant(&resource, request) {
-                    None => answer_file(context, outbox, request, resource.select(request)),
-                    Some(variant) => answer_file(context, outbox, request, &variant),
+                    None => answer_file(context, response, request, resource.select(request)),
+                    Some(variant) => answer_file(context, response, request, &variant),
                 },
-                _ => put_error(files, context, outbox, request, Status::NotFound),
+                _ => put_error(files, context, response, Status::NotFound),
             }
         }
-        Miss::Status(status) => put_error(files, context, outbox, request, status),
+        Miss::Status(status) => put_error(files, context, response, status),
     }
 }
 
@@ -65,53 +59,41 @@ fn is_page(path: &[u8]) -> bool {
 fn put_error(
     files: &mut Files,
     context: &RequestContext<'_>,
-    outbox: &mut Outbox,
-    request: &Request<'_>,
+    response: &mut ResponseWriter<'_>,
     status: Status,
 ) -> Answer {
     let path = files.rules().error_page(status.code()).map(ToOwned::to_owned);
     let tick = context.worker.clock.tick();
     match path.map(|path| files.find(path.as_bytes(), tick)) {
-        Some(Ok(resource)) => put_error_file(context, outbox, request, status, &resource.identity),
-        _ => put_page(context, outbox, request, Page { status, reason: "", fields: b"" }),
+        Some(Ok(resource)) => put_error_file(context, response, status, &resource.identity),
+        _ => Page { status, reason: "", fields: b"" }.put(context, response),
     }
 }
 
 fn put_error_file(
     context: &RequestContext<'_>,
-    outbox: &mut Outbox,
-    request: &Request<'_>,
+    response: &mut ResponseWriter<'_>,
     status: Status,
     file: &Representation,
 ) -> Answer {
-    Head::new(outbox.bytes(), status)
-        .date(context.worker.clock.date())
-        .lines(&context.rules.common_fields)
-        .field("Content-Type", file.content_type())
-        .content_length(file.len())
-        .lines(context.keep_alive().line())
-        .end();
-    if request.method == Method::Head {
-        return Answer { status, len: 0 };
-    }
-    outbox.push(file.content(0..file.len()));
-    Answer { status, len: file.len() }
+    let head = response.head(context, status).field("Content-Type", file.content_type());
+    let len = head.length(file.len()).piece(file.content(0..file.len()));
+    Answer { status: status.code(), len }
 }
 
 fn list(
     files: &mut Files,
     context: &RequestContext<'_>,
-    outbox: &mut Outbox,
+    response: &mut ResponseWriter<'_>,
     missing: &MissingFile<'_>,
 ) -> Answer {
-    let request = missing.request;
     let mut scratch = Vec::new();
     let Ok(path) = SafePath::new(missing.path, &mut scratch) else {
-        return put_error(files, context, outbox, request, Status::NotFound);
+        return put_error(files, context, response, Status::NotFound);
     };
     let (mut entries, is_cut) = match files.list(&path) {
         Ok(listed) => listed,
-        Err(status) => return put_error(files, context, outbox, request, status),
+        Err(status) => return put_error(files, context, response, status),
     };
     listing::sort(&mut entries);
     let (kind, content): (&[u8], _) = if wants_json(missing) {
@@ -119,21 +101,11 @@ fn list(
     } else {
         (b"text/html; charset=utf-8", listing::html(path.as_bytes(), &entries, is_cut))
     };
-    let status = Status::Ok;
-    let out = outbox.bytes();
-    Head::new(out, status)
-        .date(context.worker.clock.date())
-        .lines(&context.rules.common_fields)
+    response
+        .head(context, Status::Ok)
         .lines(b"Cache-Control: no-cache\r\nVary: Accept\r\n")
         .field("Content-Type", kind)
-        .content_length(content.len() as u64)
-        .lines(context.keep_alive().line())
-        .end();
-    if request.method == Method::Head {
-        return Answer { status, len: 0 };
-    }
-    out.extend_from_slice(content.as_bytes());
-    Answer { status, len: content.len() as u64 }
+        .content(content.as_bytes())
 }
 
 /// Returns whether the client wants JSON, by `?format=json` or by Accept: browsers name text/html there,

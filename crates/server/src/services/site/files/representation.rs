@@ -2,18 +2,13 @@
 
 use super::{super::compress::background::Source, contents::Charge};
 use crate::{
-    protocol::KeepAlive,
+    service::PreparedHead,
     transport::outbox::{Content as Output, SharedBytes},
 };
 use pollux_http::{
-    Status,
-    accept_encoding::Coding,
-    conditional::Validators,
-    date::{self, DateCache},
-    etag::ETag,
-    response::Head,
+    Status, accept_encoding::Coding, conditional::Validators, date, etag::ETag, response::Head,
 };
-use std::{ops::Range, os::fd::OwnedFd, rc::Rc, sync::Arc};
+use std::{ops::Range, os::fd::OwnedFd, rc::Rc};
 
 /// The codings of precompressed siblings, and the suffixes of their file names. The codings with the smallest
 /// results are first, for clients that accept several codings equally.
@@ -34,28 +29,16 @@ pub(crate) struct Representation {
 /// The part of a representation that is the same for all workers: it is prepared once, and shared.
 #[derive(Clone, Debug)]
 pub(crate) struct PreparedContent {
-    /// The head of the 200 response without its empty line, CRLF and, if in memory, the content.
-    wire: Arc<[u8]>,
-    layout: Layout,
-    len: u64,
+    /// The head of the 200 response and, if in memory, the content.
+    head: PreparedHead,
+    /// The length of those fields of the head that a 304 repeats.
+    validators_len: usize,
+    /// The length of those that a 206 repeats: all except Content-Type and Content-Length.
+    metadata_len: usize,
     etag: Tag,
     /// The Unix second of the last change.
     modified: u64,
     content_type: String,
-}
-
-/// Offsets in `wire`.
-#[derive(Clone, Copy, Debug, Default)]
-struct Layout {
-    /// The start of the Date line.
-    date: usize,
-    date_end: usize,
-    /// The end of the fields that a 304 repeats.
-    validators_end: usize,
-    /// The end of the fields that a 206 repeats: all except Content-Type and Content-Length.
-    metadata_end: usize,
-    /// The end of the last field.
-    head_end: usize,
 }
 
 /// The parts of a representation.
@@ -112,38 +95,24 @@ impl Representation {
             }
             Content::Open(file, len) => (Vec::new(), Some(Rc::new(file)), len),
         };
-        let mut metadata = Vec::new();
-        let mut wire = Vec::with_capacity(512 + memory.len());
-        let mut layout = Layout::default();
-        let mut head = Head::new(&mut wire, Status::Ok);
-        layout.date = Status::Ok.line().len();
-        let date = DateCache::new(0);
-        layout.date_end = layout.date + date.line().len();
         // First the fields that a 304 repeats, then those that a 206 repeats too, then the others.
-        metadata.extend_from_slice(common_fields);
-        metadata.extend_from_slice(b"ETag: ");
-        etag.etag().write(&mut metadata);
-        metadata.extend_from_slice(b"\r\n");
-        metadata.extend_from_slice(b"Last-Modified: ");
-        metadata.extend_from_slice(&date::format(modified));
-        metadata.extend_from_slice(b"\r\n");
+        let mut fields = Vec::new();
+        let _ = Head::resume(&mut fields)
+            .etag(&etag.etag())
+            .field("Last-Modified", &date::format(modified));
         if varies {
-            metadata.extend_from_slice(b"Vary: Accept-Encoding\r\n");
+            fields.extend_from_slice(b"Vary: Accept-Encoding\r\n");
         }
-        layout.validators_end = layout.date_end + metadata.len();
+        let validators_len = fields.len();
         if coding != Coding::Identity {
-            metadata
-                .extend_from_slice(format!("Content-Encoding: {}\r\n", coding.name()).as_bytes());
+            let _ = Head::resume(&mut fields).field("Content-Encoding", coding.name().as_bytes());
         }
-        metadata.extend_from_slice(b"Accept-Ranges: bytes\r\n");
-        layout.metadata_end = layout.date_end + metadata.len();
-        head = head.date(&date).lines(&metadata);
-        head = head.field("Content-Type", content_type.as_bytes()).content_length(len);
-        head.end();
-        layout.head_end = wire.len() - 2;
-        wire.extend_from_slice(&memory);
+        fields.extend_from_slice(b"Accept-Ranges: bytes\r\n");
+        let metadata_len = fields.len();
+        let _ = Head::resume(&mut fields).field("Content-Type", content_type.as_bytes());
+        let head = PreparedHead::prepare(common_fields, Status::Ok, &fields, len, &memory);
         let prepared =
-            PreparedContent { wire: wire.into(), layout, len, etag, modified, content_type };
+            PreparedContent { head, validators_len, metadata_len, etag, modified, content_type };
         Self { bytes: prepared.bytes(), prepared, open, charge: None }
     }
 
@@ -161,7 +130,7 @@ impl Representation {
     #[allow(clippy::len_without_is_empty)]
     #[inline]
     pub(crate) fn len(&self) -> u64 {
-        self.prepared.len
+        self.prepared.head.length()
     }
 
     /// Returns the value of the Content-Type field.
@@ -193,14 +162,18 @@ impl Representation {
     /// free.
     pub(crate) fn source(&self) -> Option<Source> {
         Some(match &self.open {
-            Some(file) => Source::File(file.try_clone().ok()?, self.prepared.len),
-            None => Source::Memory(self.prepared.wire.clone(), self.prepared.layout.head_end + 2),
+            Some(file) => Source::File(file.try_clone().ok()?, self.len()),
+            None => {
+                let (bytes, start) = self.prepared.head.content();
+                Source::Memory(bytes.clone(), start)
+            }
         })
     }
 
     /// Returns the content, if it is in memory.
     pub(crate) fn memory(&self) -> Option<&[u8]> {
-        self.is_in_memory().then(|| &self.prepared.wire[self.prepared.layout.head_end + 2..])
+        let (bytes, start) = self.prepared.head.content();
+        self.is_in_memory().then(|| &bytes[start..])
     }
 
     /// Returns a range of the content, which is sent without a copy.
@@ -208,7 +181,7 @@ impl Representation {
         match &self.open {
             Some(file) => Output::File(file.clone(), range),
             None => {
-                let start = self.prepared.layout.head_end + 2;
+                let (_, start) = self.prepared.head.content();
                 let range = start + range.start as usize..start + range.end as usize;
                 Output::Shared(self.bytes.clone(), range)
             }
@@ -233,57 +206,20 @@ impl Representation {
         (size_of::<Self>() + size_of::<SharedBytes>() + strings) as u64 + head
     }
 
-    /// Appends a 200: its head with the empty line and, if `content` (and it is in memory), the
-    /// content.
+    /// Returns the head of the 200 response, which may contain the content.
     #[inline]
-    pub(crate) fn put_ok(
-        &self,
-        out: &mut Vec<u8>,
-        date: &DateCache,
-        keep: KeepAlive,
-        content: bool,
-    ) {
-        let date_at = out.len() + self.prepared.layout.date;
-        let end =
-            if content { self.prepared.wire.len() } else { self.prepared.layout.head_end + 2 };
-        let line = keep.line();
-        if line.is_empty() {
-            out.extend_from_slice(&self.prepared.wire[..end]);
-        } else {
-            out.extend_from_slice(&self.prepared.wire[..self.prepared.layout.head_end]);
-            out.extend_from_slice(line);
-            out.extend_from_slice(&self.prepared.wire[self.prepared.layout.head_end..end]);
-        }
-        let date_line = date.line();
-        out[date_at..date_at + date_line.len()].copy_from_slice(date_line);
+    pub(crate) fn head(&self) -> &PreparedHead {
+        &self.prepared.head
     }
 
-    /// Appends a 304.
-    pub(crate) fn put_not_modified(&self, out: &mut Vec<u8>, date: &DateCache, keep: KeepAlive) {
-        Head::new(out, Status::NotModified)
-            .date(date)
-            .lines(
-                &self.prepared.wire
-                    [self.prepared.layout.date_end..self.prepared.layout.validators_end],
-            )
-            .lines(keep.line())
-            .end();
+    /// Returns the fields that a 304 repeats.
+    pub(crate) fn validator_fields(&self) -> &[u8] {
+        &self.prepared.head.fields()[..self.prepared.validators_len]
     }
 
-    /// Begins a 206; Content-Type, Content-Range and Content-Length must follow.
-    pub(crate) fn begin_partial<'o>(
-        &self,
-        out: &'o mut Vec<u8>,
-        date: &DateCache,
-        keep: KeepAlive,
-    ) -> Head<'o, Vec<u8>> {
-        Head::new(out, Status::PartialContent)
-            .date(date)
-            .lines(
-                &self.prepared.wire
-                    [self.prepared.layout.date_end..self.prepared.layout.metadata_end],
-            )
-            .lines(keep.line())
+    /// Returns the fields that a 206 repeats.
+    pub(crate) fn metadata_fields(&self) -> &[u8] {
+        &self.prepared.head.fields()[..self.prepared.metadata_len]
     }
 
     /// Returns the part that may be shared, for tests.
@@ -309,56 +245,36 @@ impl Representation {
 
 impl PreparedContent {
     fn bytes(&self) -> Rc<SharedBytes> {
-        Rc::new(SharedBytes::from(self.wire.clone()))
+        Rc::new(self.head.shared_bytes())
     }
 
     /// Returns the number of bytes of the head, and of the content in memory.
     pub(crate) fn wire_bytes(&self) -> u64 {
-        self.wire.len() as u64
+        self.head.wire_bytes()
     }
 
     /// Returns whether both share one copy.
     #[cfg(test)]
     pub(crate) fn shares_bytes_with(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.wire, &other.wire)
+        std::sync::Arc::ptr_eq(self.head.content().0, other.head.content().0)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pollux_http::request::Version;
 
     #[test]
-    fn the_laid_out_heads_are_whole() {
+    fn a_304_repeats_the_validators_and_a_206_the_metadata() {
         let file = Representation::in_memory(b"body");
-        let date = DateCache::new(784_111_777);
-        let common = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: test\r\nETag: \"1-2\"\r\n\
-                      Last-Modified: Thu, 01 Jan 1970 00:00:00 GMT\r\nVary: Accept-Encoding\r\n";
-        let coding = "Content-Encoding: gzip\r\nAccept-Ranges: bytes\r\n";
-        let head = format!(
-            "HTTP/1.1 200 OK\r\n{common}{coding}Content-Type: text/plain\r\nContent-Length: 4\r\n"
-        );
-        let text = |write: &dyn Fn(&mut Vec<u8>)| {
-            let mut out = b"before".to_vec();
-            write(&mut out);
-            String::from_utf8(out).unwrap().strip_prefix("before").unwrap().to_owned()
-        };
-        let keep = KeepAlive { alive: true, version: Version::Http11 };
-        let close = KeepAlive { alive: false, version: Version::Http11 };
-        let keep_old = KeepAlive { alive: true, version: Version::Http10 };
-        let ok = |keep, content| text(&|out| file.put_ok(out, &date, keep, content));
-        assert_eq!(ok(keep, true), format!("{head}\r\nbody"));
-        assert_eq!(ok(keep, false), format!("{head}\r\n"));
-        assert_eq!(ok(close, true), format!("{head}Connection: close\r\n\r\nbody"));
-        assert_eq!(ok(keep_old, false), format!("{head}Connection: keep-alive\r\n\r\n"));
-        assert_eq!(
-            text(&|out| file.put_not_modified(out, &date, keep)),
-            format!("HTTP/1.1 304 Not Modified\r\n{common}\r\n")
-        );
-        assert_eq!(
-            text(&|out| file.begin_partial(out, &date, keep).end()),
-            format!("HTTP/1.1 206 Partial Content\r\n{common}{coding}\r\n")
-        );
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let validators = "ETag: \"1-2\"\r\nLast-Modified: Thu, 01 Jan 1970 00:00:00 GMT\r\n\
+                          Vary: Accept-Encoding\r\n";
+        let metadata = format!("{validators}Content-Encoding: gzip\r\nAccept-Ranges: bytes\r\n");
+        assert_eq!(text(file.validator_fields()), validators);
+        assert_eq!(text(file.metadata_fields()), metadata);
+        let fields = text(file.head().fields());
+        assert_eq!(fields, format!("{metadata}Content-Type: text/plain\r\n"));
+        assert_eq!(file.memory(), Some(&b"body"[..]));
     }
 }
