@@ -7,6 +7,7 @@ use crate::{
     range::ByteRange,
     request::Version,
 };
+use std::{ops::Range, sync::Arc};
 
 /// A response head under construction: status line, fields, then [`Head::end`].
 ///
@@ -175,6 +176,58 @@ pub fn chunk(out: &mut impl Output, content: &[u8]) {
     out.put(b"\r\n");
 }
 
+/// Content that many connections send, each as one chunk (RFC 9112 §7.1). The framing is encoded once, around
+/// the content.
+///
+/// ```
+/// use pollux_http::response::SharedChunk;
+///
+/// let chunk = SharedChunk::new(b"data: 1\n\n");
+/// assert_eq!(&chunk.bytes()[..], b"9\r\ndata: 1\n\n\r\n");
+/// assert_eq!(chunk.content(), b"data: 1\n\n");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedChunk {
+    bytes: Arc<[u8]>,
+    /// The offset of the content.
+    start: u32,
+}
+
+impl SharedChunk {
+    /// Encodes content. The chunk of empty content has no bytes, because an empty chunk would be the last
+    /// one.
+    #[must_use]
+    pub fn new(content: &[u8]) -> Self {
+        const END: usize = 2;
+        let mut bytes = Vec::with_capacity(content.len() + 2 * END + 16);
+        chunk(&mut bytes, content);
+        let start = bytes.len().saturating_sub(content.len() + END);
+        // A size has at most 16 digits.
+        Self { bytes: bytes.into(), start: start as u32 }
+    }
+
+    /// Returns the content.
+    #[must_use]
+    pub fn content(&self) -> &[u8] {
+        &self.bytes[self.content_range()]
+    }
+
+    /// Returns the range of the content within the [bytes](Self::bytes), for a connection that uses another
+    /// framing.
+    #[inline]
+    #[must_use]
+    pub fn content_range(&self) -> Range<usize> {
+        self.start as usize..self.bytes.len().saturating_sub(2)
+    }
+
+    /// Returns the whole chunk.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> &Arc<[u8]> {
+        &self.bytes
+    }
+}
+
 /// The last chunk and an empty trailer section.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
@@ -236,5 +289,17 @@ mod tests {
         chunk(&mut out, b"y");
         out.extend_from_slice(LAST_CHUNK);
         assert_eq!(out, b"1a\r\nxxxxxxxxxxxxxxxxxxxxxxxxxx\r\n1\r\ny\r\n0\r\n\r\n");
+    }
+
+    #[test]
+    fn a_shared_chunk_is_the_same_chunk() {
+        for len in [0, 1, 15, 16, 255, 256, 70_000] {
+            let content = vec![b'x'; len];
+            let shared = SharedChunk::new(&content);
+            let mut bytes = Vec::new();
+            chunk(&mut bytes, &content);
+            assert_eq!(&shared.bytes()[..], bytes, "{len}");
+            assert_eq!(shared.content(), content, "{len}");
+        }
     }
 }

@@ -1,11 +1,9 @@
-//! Updates, and their wire form.
+//! Updates, and their form in an event stream.
 
 use crate::{matcher::Candidate, topic::HubUrl};
+use pollux_http::response::SharedChunk;
 use serde::{Deserialize, Serialize};
-use std::{
-    ops::Range,
-    sync::{Arc, OnceLock},
-};
+use std::sync::{Arc, OnceLock};
 use url::Url;
 
 /// One update: the publication, and the bytes that every subscriber receives.
@@ -42,7 +40,7 @@ impl Update {
             id: id.into(),
             topics: topics.iter().map(|topic| topic.as_str().into()).collect(),
             private,
-            frame: Frame::chunk(text),
+            frame: Frame::encoded(text),
             urls: OnceLock::new(),
         }
     }
@@ -51,7 +49,7 @@ impl Update {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let topics: usize = self.topics.iter().map(|topic| topic.len() + 16).sum();
-        size_of::<Self>() + self.id.len() + topics + self.frame.bytes.len()
+        size_of::<Self>() + self.id.len() + topics + self.frame.0.bytes().len()
     }
 
     /// The topics, each with its URL, for matchers. URLs are resolved at the first call, so that a hub
@@ -91,13 +89,9 @@ impl Publication {
     }
 }
 
-/// A piece of an event stream: the text that a client reads, already framed as one chunk of
-/// HTTP/1.1 (RFC 9112 §7.1).
+/// A piece of an event stream: the text that a client reads, in a form that all connections share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
-    bytes: Arc<[u8]>,
-    start: u32,
-}
+pub struct Frame(SharedChunk);
 
 impl Frame {
     /// Encodes an event (HTML Standard §9.2): `id`, `event` and `retry` where there are any, then
@@ -120,7 +114,7 @@ impl Frame {
         }
         push_field(&mut text, "data", rest);
         text.push('\n');
-        Self::chunk(&text)
+        Self::encoded(&text)
     }
 
     /// Encodes a comment, which clients ignore: a heartbeat, or a remark for a person who reads the
@@ -128,7 +122,7 @@ impl Frame {
     #[must_use]
     pub fn comment(text: &str) -> Self {
         debug_assert!(!text.contains(['\r', '\n']), "a comment is one line");
-        Self::chunk(&format!(":{text}\n"))
+        Self::encoded(&format!(":{text}\n"))
     }
 
     /// The comment that tells a subscriber that it missed updates because they were removed from the
@@ -138,37 +132,21 @@ impl Frame {
         Self::comment(" some updates were skipped: they left the history before they were read")
     }
 
-    fn chunk(text: &str) -> Self {
-        let mut bytes = format!("{:x}\r\n", text.len()).into_bytes();
-        let start = bytes.len();
-        bytes.reserve_exact(text.len() + 2);
-        bytes.extend_from_slice(text.as_bytes());
-        bytes.extend_from_slice(b"\r\n");
-        Self { bytes: bytes.into(), start: u32::try_from(start).unwrap_or(0) }
+    fn encoded(text: &str) -> Self {
+        Self(SharedChunk::new(text.as_bytes()))
     }
 
-    /// The event as a client reads it, and as it appears in a response without chunks.
+    /// The event as a client reads it.
     #[must_use]
     pub fn text(&self) -> &[u8] {
-        &self.bytes[self.text_range()]
+        self.0.content()
     }
 
-    /// The range of the [text](Self::text) within the [chunk](Self::as_chunk).
+    /// The content for all connections, of which the protocol sends the part that each one needs.
+    #[inline]
     #[must_use]
-    pub fn text_range(&self) -> Range<usize> {
-        self.start as usize..self.bytes.len() - 2
-    }
-
-    /// The bytes of the [chunk](Self::as_chunk), for a connection that sends them later.
-    #[must_use]
-    pub fn shared(&self) -> &Arc<[u8]> {
-        &self.bytes
-    }
-
-    /// The event as a chunk of HTTP/1.1.
-    #[must_use]
-    pub fn as_chunk(&self) -> &[u8] {
-        &self.bytes
+    pub fn chunk(&self) -> &SharedChunk {
+        &self.0
     }
 }
 
@@ -204,10 +182,8 @@ mod tests {
         let frame = Frame::event("urn:x", &full);
         let text = "event: price\nretry: 1000\nid: urn:x\ndata: a\ndata: b\ndata: c\ndata: d\n\n";
         assert_eq!(frame.text(), text.as_bytes());
-        let chunk = format!("{:x}\r\n{text}\r\n", text.len());
-        assert_eq!(frame.as_chunk(), chunk.as_bytes());
         assert_eq!(Frame::event("1", &publication("")).text(), b"id: 1\ndata: \n\n");
-        assert_eq!(Frame::comment("").as_chunk(), b"2\r\n:\n\r\n");
+        assert_eq!(Frame::comment("").text(), b":\n");
     }
 
     #[test]

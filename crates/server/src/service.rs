@@ -54,6 +54,7 @@ pub(crate) use page::Page;
 pub use pollux_http::{
     Status,
     request::{Method, Request, Target},
+    response::SharedChunk,
 };
 pub(crate) use response::HeadPosition;
 pub use response::{BodyWriter, HeadWriter, PreparedHead, ResponseWriter};
@@ -70,7 +71,6 @@ use pollux_hub::subscribers::Delivery;
 use std::{
     cell::Cell,
     net::{IpAddr, SocketAddr},
-    ops::Range,
     os::fd::BorrowedFd,
     sync::Arc,
     time::Duration,
@@ -201,10 +201,11 @@ pub trait Service {
 /// Data for a stream.
 #[derive(Clone, Debug)]
 pub enum StreamSend<'a> {
-    /// A range of bytes. Bytes that the connection does not accept at once stay queued for it, by reference.
-    Bytes(&'a Arc<[u8]>, Range<usize>),
-    /// These bytes, if they can be sent at once; then the connection is closed.
-    End(&'a [u8]),
+    /// Content, in the framing of the stream's response. Bytes that the connection does not accept at once
+    /// stay queued for it, by reference.
+    Chunk(&'a SharedChunk),
+    /// The end of the content, if it can be sent at once; then the connection is closed.
+    End,
 }
 
 /// The reason why an exchange, or a service, is called again.

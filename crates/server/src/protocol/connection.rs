@@ -1,6 +1,6 @@
 //! The state of a connection between two iterations, and what it needs next.
 
-use super::{ExchangeTerms, Handler, Iteration};
+use super::{ExchangeTerms, Framing, Handler, Iteration};
 use crate::{config::RECEIVE_PROGRESS_BYTES, stats::census::Busy, transport::outbox::Outbox};
 use pollux_http::{body::Decoder, request::HeadParser};
 
@@ -292,6 +292,14 @@ impl<X> Connection<X> {
     pub(crate) fn take_raw(&mut self) -> (Vec<u8>, Outbox) {
         let work = self.ongoing.take().and_then(|ongoing| ongoing.work);
         work.map_or_else(Default::default, |work| (work.input, work.output))
+    }
+
+    /// Ends HTTP on this connection as [`Self::take_raw`] does. The content of the present response continues
+    /// as a stream, with the framing that is returned.
+    pub(crate) fn take_stream(&mut self) -> (Framing, Vec<u8>, Outbox) {
+        let framing = self.exchange().map_or(Framing::None, |exchange| exchange.terms.framing);
+        let (input, output) = self.take_raw();
+        (framing, input, output)
     }
 
     /// Creates an idle connection that has already received this number of requests.

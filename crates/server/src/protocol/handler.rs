@@ -5,7 +5,9 @@ use crate::transport::outbox::Outbox;
 use pollux_http::{
     Reject,
     request::{Method, Request, Version},
+    response::{LAST_CHUNK, SharedChunk},
 };
+use std::ops::Range;
 
 /// The way in which an exchange continues. The service returns it from each call.
 ///
@@ -64,6 +66,25 @@ pub(crate) enum Framing {
     Chunked,
     /// The content ends when the connection is closed.
     Close,
+}
+
+impl Framing {
+    /// Returns the part of a shared chunk's bytes that a client receives.
+    #[inline]
+    pub(crate) fn part_of(self, chunk: &SharedChunk) -> Range<usize> {
+        match self {
+            Self::Chunked => 0..chunk.bytes().len(),
+            _ => chunk.content_range(),
+        }
+    }
+
+    /// Returns the bytes that end the content.
+    pub(crate) fn last_bytes(self) -> &'static [u8] {
+        match self {
+            Self::Chunked => LAST_CHUNK,
+            _ => b"",
+        }
+    }
 }
 
 /// Whether the connection continues after a response, and which header announces it.

@@ -5,6 +5,8 @@
 //! the content is marked ([`Framing`]); a service never does.
 
 mod prepared;
+#[cfg(test)]
+mod tests;
 
 pub use prepared::PreparedHead;
 
@@ -13,7 +15,10 @@ use crate::{
     service::{RequestContext, worker_state::Answer},
     transport::outbox::{Content, Outbox},
 };
-use pollux_http::{Status, response::Head};
+use pollux_http::{
+    Status,
+    response::{Head, SharedChunk},
+};
 use std::{cell::Cell, io::Write as _, ops::Range, os::fd::OwnedFd, rc::Rc, sync::Arc};
 
 /// Writes the response of one exchange.
@@ -198,6 +203,16 @@ impl BodyWriter<'_> {
         let end = range.end.min(bytes.len());
         let start = range.start.min(end);
         self.piece(Content::Pooled(bytes.clone(), start..end));
+    }
+
+    /// Appends content that other connections send too, without a copy.
+    pub fn chunk(&mut self, chunk: &SharedChunk) {
+        let framing = self.terms.get().framing;
+        let part = framing.part_of(chunk);
+        match framing {
+            Framing::Chunked => self.outbox.push(Content::Pooled(chunk.bytes().clone(), part)),
+            _ => self.shared(chunk.bytes(), part),
+        }
     }
 
     /// Appends a range of an open regular file. The file must keep its length: if it becomes shorter, the

@@ -390,20 +390,14 @@ fn entity_tag(document: &str) -> String {
     format!("{:016x}", hasher.finish())
 }
 
-/// Returns the number that identifies a connection among the subscribers: it contains the client, and the
-/// framing of its events.
-fn connection_of(client: ClientId, is_raw: bool) -> u64 {
-    let fd = u64::from(client.fd.cast_unsigned());
-    fd << 32 | u64::from(client.generation) | if is_raw { RAW } else { 0 }
+/// Returns the number that identifies a connection among the subscribers: it contains the client.
+fn connection_of(client: ClientId) -> u64 {
+    u64::from(client.fd.cast_unsigned()) << 32 | u64::from(client.generation)
 }
-
-/// The flag of an HTTP/1.0 client, whose events are not chunked. Descriptors have 31 bits, so this bit is
-/// free.
-const RAW: u64 = 1 << 63;
 
 #[expect(clippy::cast_possible_truncation, reason = "the halves of a name")]
 fn client_of(connection: u64) -> ClientId {
-    let fd = ((connection & !RAW) >> 32) as u32;
+    let fd = (connection >> 32) as u32;
     ClientId { fd: fd.cast_signed(), generation: connection as u32 }
 }
 

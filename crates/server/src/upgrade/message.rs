@@ -14,7 +14,7 @@ use std::{
 };
 
 /// The version of the format.
-pub(crate) const VERSION: u16 = 3;
+pub(crate) const VERSION: u16 = 4;
 /// The first bytes of each message.
 const MAGIC: [u8; 4] = *b"PLXU";
 /// The maximum number of connections in one message: the kernel passes at most this many
@@ -89,6 +89,8 @@ pub(crate) struct IdleConnection {
     /// The data with which a service continues a stream; empty if the connection waits for a
     /// request.
     pub(crate) stream: Vec<u8>,
+    /// Whether the content of the stream is chunked.
+    pub(crate) is_chunked: bool,
 }
 
 /// Overwrites the session, which contains secrets.
@@ -159,6 +161,7 @@ const HAS_IPV4: u8 = 1;
 const HAS_IPV6: u8 = 1 << 1;
 const HAS_SESSION: u8 = 1 << 2;
 const IS_STREAM: u8 = 1 << 3;
+const IS_CHUNKED: u8 = 1 << 4;
 
 impl Message {
     /// Returns how many descriptors are sent with the message.
@@ -285,7 +288,8 @@ impl IdleConnection {
         };
         let session = if self.session.is_empty() { 0 } else { HAS_SESSION };
         let stream = if self.stream.is_empty() { 0 } else { IS_STREAM };
-        out.push(address | session | stream);
+        let chunked = if self.is_chunked { IS_CHUNKED } else { 0 };
+        out.push(address | session | stream | chunked);
         out.extend_from_slice(&self.requests.to_be_bytes());
         out.extend_from_slice(&self.remaining_ms.to_be_bytes());
         if let Some(client) = self.client {
@@ -333,10 +337,12 @@ impl IdleConnection {
             }
             stream.extend_from_slice(reader.bytes(len)?);
         }
-        if bits & !(HAS_IPV4 | HAS_IPV6 | HAS_SESSION | IS_STREAM) != 0 {
+        let is_chunked = bits & IS_CHUNKED != 0;
+        let known = HAS_IPV4 | HAS_IPV6 | HAS_SESSION | IS_STREAM | IS_CHUNKED;
+        if bits & !known != 0 || is_chunked && stream.is_empty() {
             return Err(MessageError::Value);
         }
-        Ok(Self { requests, remaining_ms, client, session, stream })
+        Ok(Self { requests, remaining_ms, client, session, stream, is_chunked })
     }
 }
 
@@ -396,10 +402,12 @@ mod tests {
             client: client.parse().ok(),
             session: vec![5; session],
             stream: Vec::new(),
+            is_chunked: false,
         };
         let stream = |len: usize| {
             let mut one = connection("192.0.2.7:80", SESSION_MAX);
             one.stream = vec![b's'; len];
+            one.is_chunked = len == 1;
             one
         };
         vec![
@@ -473,7 +481,8 @@ mod tests {
             &[CONNECTIONS, 1, HAS_IPV4 | HAS_IPV6, 0, 0, 0, 0, 0, 0, 0, 0],
             &[CONNECTIONS, 1, HAS_SESSION, 0, 0, 0, 0, 0, 0, 0, 0, 0],
             &[CONNECTIONS, 1, IS_STREAM, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-            &[CONNECTIONS, 1, 1 << 4, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[CONNECTIONS, 1, IS_CHUNKED, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[CONNECTIONS, 1, 1 << 5, 0, 0, 0, 0, 0, 0, 0, 0],
         ] {
             assert_eq!(decode(wrong), Err(MessageError::Value), "{wrong:?}");
         }

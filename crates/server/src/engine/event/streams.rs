@@ -18,8 +18,9 @@ use pollux_event::{Mechanism, Readiness};
 use pollux_hub::subscribers::Delivery;
 use std::{io, os::fd::RawFd};
 
-/// Bytes that a client may send behind its request: nothing is to come, so that more is abuse.
-const DISCARDED_MAX: u32 = 64 << 10;
+/// Bytes that a client may send behind its request: nothing is to come, so that more is abuse. A stream counts
+/// up to one more.
+const DISCARDED_MAX: u16 = u16::MAX - 1;
 
 /// What is to be done about a stream after a call of the service.
 #[derive(Clone, Copy, Debug)]
@@ -39,11 +40,13 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let fd = exchange.client.fd;
         let Some(client) = self.client(fd) else { return };
         let has_ended = client.has_ended();
-        let (input, output) = client.take_raw();
+        let (framing, input, output) = client.take_stream();
         let Some(slot) = self.table.get_mut(fd) else { return };
-        let unsent = (!output.is_empty()).then(|| Box::new(output));
-        let discarded = u32::try_from(input.len()).unwrap_or(u32::MAX);
-        slot.peer = Peer::Stream(Stream::new(unsent, number, discarded));
+        let is_full = !output.is_empty();
+        let mut stream = Stream::new(number, framing);
+        stream.unsent = is_full.then(|| Box::new(output));
+        stream.discarded = u16::try_from(input.len()).unwrap_or(u16::MAX);
+        slot.peer = Peer::Stream(stream);
         slot.class = Class::Stream;
         slot.timer.disarm();
         if has_ended {
@@ -53,8 +56,6 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         if slot.marks.contains(Marks::INPUT_WAITS) {
             self.requeue(fd);
         }
-        let Some(slot) = self.table.get_mut(fd) else { return };
-        let is_full = matches!(&slot.peer, Peer::Stream(stream) if stream.unsent.is_some());
         if is_full {
             self.watch_stream(fd);
         } else {
@@ -143,7 +144,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 // event would report later that it really is.
                 Ok(0) => return false,
                 Ok(received) => {
-                    let received = u32::try_from(received).unwrap_or(u32::MAX);
+                    let received = u16::try_from(received).unwrap_or(u16::MAX);
                     stream.discarded = stream.discarded.saturating_add(received);
                     if stream.discarded > DISCARDED_MAX {
                         return false;
@@ -191,9 +192,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         for fd in self.table.descriptors() {
             let Some(slot) = self.table.get_mut(fd) else { continue };
             if let Some((transport, Peer::Stream(stream))) = slot.parts() {
-                if stream.unsent.is_none() {
-                    let _ = transport.send(b"0\r\n\r\n", false);
-                }
+                send_last(transport, stream);
                 self.end_stream(fd);
             }
         }
@@ -209,15 +208,11 @@ fn send(
     what: StreamSend<'_>,
     bytes_sent: &mut u64,
 ) -> (Delivery, Option<Change>) {
-    let (bytes, range) = match what {
-        StreamSend::Bytes(bytes, range) => (bytes, range),
-        StreamSend::End(last) => {
-            if stream.unsent.is_none() {
-                let _ = transport.send(last, false);
-            }
-            return (Delivery::Gone, Some(Change::End(fd)));
-        }
+    let StreamSend::Chunk(chunk) = what else {
+        send_last(transport, stream);
+        return (Delivery::Gone, Some(Change::End(fd)));
     };
+    let (bytes, range) = (chunk.bytes(), stream.framing.part_of(chunk));
     if stream.unsent.is_some() {
         return (Delivery::Full, None);
     }
@@ -237,6 +232,14 @@ fn send(
     unsent.push(Content::Pooled(bytes.clone(), range.start + sent..range.end));
     stream.unsent = Some(Box::new(unsent));
     (Delivery::Taken, Some(Change::Watch(fd)))
+}
+
+/// Sends the bytes that end the content, if the client has taken everything before them.
+fn send_last(transport: &mut Transport, stream: &Stream) {
+    let last = stream.framing.last_bytes();
+    if stream.unsent.is_none() && !last.is_empty() {
+        let _ = transport.send(last, false);
+    }
 }
 
 fn is_block(error: &io::Error) -> bool {

@@ -1,7 +1,7 @@
 //! The peers of one worker, indexed by descriptor number: clients, links, ends of tunnels, notifiers.
 
 use crate::{
-    protocol::Connection,
+    protocol::{Connection, Framing},
     stats::census::OpenStream,
     time::timers::{Nodes, Timer},
     transport::{Transport, outbox::Outbox, preamble::PreambleBytes},
@@ -118,14 +118,16 @@ pub(crate) struct Stream {
     pub(crate) unsent: Option<Box<Outbox>>,
     /// What the service calls it.
     pub(crate) number: u32,
-    /// Bytes that it sent and that were thrown away.
-    pub(crate) discarded: u32,
+    /// Bytes that it sent and that were thrown away. Two bytes are enough, and keep the slot small.
+    pub(crate) discarded: u16,
+    /// The framing of its content.
+    pub(crate) framing: Framing,
     _open: OpenStream,
 }
 
 impl Stream {
-    pub(crate) fn new(unsent: Option<Box<Outbox>>, number: u32, discarded: u32) -> Self {
-        Self { unsent, number, discarded, _open: OpenStream::default() }
+    pub(crate) fn new(number: u32, framing: Framing) -> Self {
+        Self { unsent: None, number, discarded: 0, framing, _open: OpenStream::default() }
     }
 }
 

@@ -8,6 +8,7 @@
 
 use super::{table::Stream, *};
 use crate::{
+    protocol::Framing,
     service::ServiceContext,
     stats::Counter,
     transport::Transport,
@@ -298,7 +299,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         self.clients += 1;
         self.worker.counters.add(Counter::Accepted, 1);
         if !connection.stream.is_empty() {
-            return self.take_over_stream(transport, token, &connection.stream);
+            return self.take_over_stream(transport, token, &connection);
         }
         let client = Peer::Client(Connection::resumed(connection.requests));
         let slot = self.table.insert(transport, token, client);
@@ -315,15 +316,21 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
 
     /// Takes over a stream. The stream is closed if the service cannot continue it; its client then
     /// connects again.
-    fn take_over_stream(&mut self, transport: Transport, token: Token, state: &[u8]) {
+    fn take_over_stream(
+        &mut self,
+        transport: Transport,
+        token: Token,
+        connection: &IdleConnection,
+    ) {
         let Token { fd, generation } = token;
-        let stream = Peer::Stream(Stream::new(None, 0, 0));
+        let framing = if connection.is_chunked { Framing::Chunked } else { Framing::Close };
+        let stream = Peer::Stream(Stream::new(0, framing));
         let slot = self.table.insert(transport, token, stream);
         slot.class = Class::Stream;
         slot.timer.disarm();
         let Self { service, rules, worker, reactor, .. } = self;
         let mut context = ServiceContext { rules, worker, reactor };
-        match service.adopt_stream(&mut context, ClientId { fd, generation }, state) {
+        match service.adopt_stream(&mut context, ClientId { fd, generation }, &connection.stream) {
             Some(adopted) => {
                 let slot = self.table.get_mut(fd);
                 if let Some(Peer::Stream(stream)) = slot.map(|slot| &mut slot.peer) {
@@ -379,6 +386,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             client: self.worker.clients.socket_address(fd),
             session,
             stream: Vec::new(),
+            is_chunked: false,
         };
         self.client_has_gone(fd);
         Some((transport.into_socket(), connection))
@@ -387,7 +395,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     /// Removes a stream from this worker, if its client has taken all output.
     fn take_out_stream(&mut self, fd: RawFd) -> Option<Parcel> {
         let (transport, peer) = self.table.get_mut(fd)?.parts()?;
-        let Peer::Stream(Stream { unsent: None, number, .. }) = peer else { return None };
+        let Peer::Stream(Stream { unsent: None, number, framing, .. }) = peer else { return None };
+        let is_chunked = *framing == Framing::Chunked;
         if !self.service.hands_over_streams() {
             return None;
         }
@@ -397,7 +406,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let _ = self.mechanism.remove(token);
         let client = self.worker.clients.socket_address(fd);
         self.client_has_gone(fd);
-        let connection = IdleConnection { client, session, stream, ..IdleConnection::default() };
+        let connection =
+            IdleConnection { client, session, stream, is_chunked, ..IdleConnection::default() };
         Some((transport.into_socket(), connection))
     }
 

@@ -3,7 +3,7 @@
 use crate::service::{HeadWriter, RequestContext, ResponseWriter, worker_state::Answer};
 use pollux_http::{
     Status,
-    request::{Method, Request, Target, Version},
+    request::{Method, Request, Target},
 };
 use pollux_hub::{fields, reject::Reject, topic::HubUrl};
 
@@ -25,7 +25,6 @@ pub(super) struct Responder {
     /// Response fields for a page of another origin.
     cors: Box<[u8]>,
     pub(super) is_head: bool,
-    pub(super) version: Version,
 }
 
 impl Responder {
@@ -35,7 +34,6 @@ impl Responder {
             line: without_token(request),
             cors: cors_fields(request, allowed).into_bytes().into(),
             is_head: request.method == Method::Head,
-            version: request.version,
         }
     }
 

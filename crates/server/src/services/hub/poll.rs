@@ -132,7 +132,7 @@ impl Hub {
             }
         };
         let exchange = context.id();
-        let connection = connection_of(exchange.client, false);
+        let connection = connection_of(exchange.client);
         if address.is_some() {
             self.extras.insert(connection, Extra { address, subscriptions: Vec::new() });
         }

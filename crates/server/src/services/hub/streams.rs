@@ -2,19 +2,14 @@
 
 mod handover;
 
-use super::{CARE_INTERVAL, Hub, HubShared, RAW, client_of, expiries::Expiry, shared::since_1970};
+use super::{CARE_INTERVAL, Hub, HubShared, client_of, expiries::Expiry, shared::since_1970};
 use crate::reactor::WakeReason;
 use crate::reactor::{ClientId, ExchangeId};
 use crate::service::{ServiceContext, StreamSend};
 use crate::stats::{Counter, Counters};
-use pollux_hub::{
-    subscribers::{Delivery, Message, SubscriberId},
-    update::Frame,
-};
+use pollux_hub::subscribers::{Delivery, Message, SubscriberId};
 use std::{
     cell::Cell,
-    ops::Range,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -108,13 +103,11 @@ impl Hub {
                 // The exchange reads the history itself, from its own cursor.
                 return Delivery::Gone;
             }
-            let is_raw = connection & RAW != 0;
             let frame = match message {
                 Message::Update(update) => &update.frame,
                 Message::Comment(frame) | Message::Heartbeat(frame) => frame,
                 Message::End => {
-                    let end = StreamSend::End(last_chunk(connection));
-                    if send(client_of(connection), end) == Delivery::Full {
+                    if send(client_of(connection), StreamSend::End) == Delivery::Full {
                         return Delivery::Full;
                     }
                     ends.set(ends.get() + 1);
@@ -122,8 +115,7 @@ impl Hub {
                     return Delivery::Gone;
                 }
             };
-            let (bytes, range) = piece(frame, is_raw);
-            let delivery = send(client_of(connection), StreamSend::Bytes(bytes, range));
+            let delivery = send(client_of(connection), StreamSend::Chunk(frame.chunk()));
             if delivery == Delivery::Gone && !extras.is_empty() {
                 gone.push(connection);
             }
@@ -191,8 +183,7 @@ impl Hub {
         let mut ended = 0;
         for expiry in expiries.take_due(DELIVERIES, is_there) {
             let connection = expiry.connection;
-            let end = StreamSend::End(last_chunk(connection));
-            if send(client_of(connection), end) == Delivery::Full {
+            if send(client_of(connection), StreamSend::End) == Delivery::Full {
                 // The connection becomes a stream in one of the next iterations.
                 self.expiries.put_back(expiry);
                 continue;
@@ -223,14 +214,4 @@ impl Hub {
 fn match_time() -> impl FnMut() -> bool {
     let until = Instant::now() + MATCH_TIME;
     move || Instant::now() < until
-}
-
-/// Returns the last bytes of a stream: the last chunk, or nothing for an HTTP/1.0 client, which gets no chunks.
-fn last_chunk(connection: u64) -> &'static [u8] {
-    if connection & RAW != 0 { b"" } else { b"0\r\n\r\n" }
-}
-
-fn piece(frame: &Frame, is_raw: bool) -> (&Arc<[u8]>, Range<usize>) {
-    let bytes = frame.shared();
-    (bytes, if is_raw { frame.text_range() } else { 0..bytes.len() })
 }

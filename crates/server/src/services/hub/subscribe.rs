@@ -15,7 +15,7 @@ use crate::{
 };
 use pollux_http::{
     Status,
-    request::{KnownField, Request, Target, Version},
+    request::{KnownField, Request, Target},
 };
 use pollux_hub::{
     history::{Sequence, Start},
@@ -234,8 +234,7 @@ impl Hub {
                 return Flow::Done;
             }
         };
-        let is_raw = responder.version == Version::Http10;
-        let connection = connection_of(context.id().client, is_raw);
+        let connection = connection_of(context.id().client);
         let last = self.last();
         let added = self.subscribers.add(connection, &candidate.audience, candidate.cursor, last);
         let Some(id) = added else {

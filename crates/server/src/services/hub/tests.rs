@@ -152,8 +152,8 @@ impl Bench {
         let Self { hub, rules, worker, reactor, .. } = self;
         let mut context = ServiceContext { rules, worker, reactor };
         hub.pump(&mut context, |client, what| {
-            if let StreamSend::Bytes(bytes, range) = what {
-                let text = String::from_utf8(bytes[range].to_vec()).unwrap();
+            if let StreamSend::Chunk(chunk) = what {
+                let text = String::from_utf8(chunk.bytes().to_vec()).unwrap();
                 sent.push((client.fd, text));
             }
             Delivery::Taken

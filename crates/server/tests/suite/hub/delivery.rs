@@ -184,6 +184,12 @@ fn an_http_1_0_client_gets_events_without_chunks() {
         reader.read_line(&mut event).unwrap();
     }
     assert_eq!(event, format!("id: {id}\ndata: old\n\n"));
+    // Regression: a stop ended the stream with a last chunk, although it has no chunks.
+    let Hub { server, .. } = hub;
+    server.stop(Duration::from_secs(5)).unwrap();
+    let mut rest = String::new();
+    reader.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
 }
 
 #[test]

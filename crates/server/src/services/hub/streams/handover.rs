@@ -1,7 +1,7 @@
 //! A subscriber goes from one process to another, with its position in the log.
 
 use super::{
-    super::{Extra, Hub, RAW, connection_of},
+    super::{Extra, Hub, connection_of},
     *,
 };
 use crate::upgrade::message::STREAM_MAX;
@@ -20,8 +20,6 @@ use std::{net::IpAddr, time::Duration};
 struct StreamState {
     /// It has every update up to here.
     cursor: u64,
-    /// Its events have no chunks.
-    is_raw: bool,
     /// When its token expires.
     expires_at: Option<u64>,
     /// How long its stream may still last. An earlier version does not say it.
@@ -81,7 +79,6 @@ impl Hub {
         let left = left.map(|(limit, deadline)| limit.left(self.shared.now(), deadline));
         let state = StreamState {
             cursor,
-            is_raw: connection & RAW != 0,
             expires_at,
             lasts_ms: left.and_then(|left| u64::try_from(left.as_millis()).ok()),
             address: extra.and_then(|extra| extra.address),
@@ -120,7 +117,7 @@ impl Hub {
         }
         let cursor = self.shared.own_position(state.cursor)?;
         let address = state.address;
-        let connection = connection_of(client, state.is_raw);
+        let connection = connection_of(client);
         let last = self.history.last();
         let id = self.subscribers.add(connection, &audience, cursor.min(last), last)?;
         if let Some(address) = address {
