@@ -7,7 +7,6 @@ use crate::{
     record::{ContentPieces, Object},
 };
 use pollux_http::{
-    Status,
     conditional::{Precondition, Validators, evaluate, range_applies},
     fields::Fields,
     output::{Output, put_decimal},
@@ -146,12 +145,9 @@ impl HitResponse {
         }
     }
 
-    /// Appends the status line and the fields: the stored ones, `Age` (RFC 9111 §4),
-    /// `Cache-Status`, and those that frame the content. The caller adds `Connection` and the empty
-    /// line.
-    pub fn put_head(&self, out: &mut impl Output) {
-        let header = self.object.header();
-        put_status_line(self.status(), out);
+    /// Appends the fields: the stored ones, `Age` (RFC 9111 §4) and `Cache-Status`. The caller adds the status
+    /// line and the fields that frame the content or concern the connection.
+    pub fn put_fields(&self, out: &mut impl Output) {
         match self.shape {
             HitShape::Whole => out.put(self.object.fields()),
             // `Content-Range` is written once, below.
@@ -171,17 +167,20 @@ impl HitResponse {
             put_number(b"Content-Range: bytes */", self.size, out);
         }
         put_number(b"Age: ", self.age, out);
-        let length = match self.shape {
+        self.cache_status.put(out);
+    }
+
+    /// Returns the length that the head announces, if it announces one: that of the content, or of the
+    /// content that a GET would get.
+    pub fn announced_length(&self) -> Option<u64> {
+        let header = self.object.header();
+        match self.shape {
             HitShape::NotModified => None,
             HitShape::Whole if header.status == PARTIAL => Some(header.content_len),
             HitShape::Whole => (header.status != 204).then_some(self.size),
             HitShape::Part(part) => Some(part.len()),
             HitShape::Unsatisfiable => Some(0),
-        };
-        if let Some(length) = length {
-            put_number(b"Content-Length: ", length, out);
         }
-        self.cache_status.put(out);
     }
 }
 
@@ -189,16 +188,6 @@ fn put_number(name: &[u8], number: u64, out: &mut impl Output) {
     out.put(name);
     put_decimal(out, number);
     out.put(b"\r\n");
-}
-
-/// Appends `HTTP/1.1 STATUS REASON CRLF`. The reason phrase is that of RFC 9110 §15, if it has one.
-pub fn put_status_line(status: u16, out: &mut impl Output) {
-    if let Some(known) = Status::ALL.iter().find(|known| known.code() == status) {
-        return out.put(known.line());
-    }
-    out.put(b"HTTP/1.1 ");
-    put_decimal(out, status.into());
-    out.put(b" \r\n");
 }
 
 /// Appends those lines of `fields` that a 416 contains: its date (RFC 9110 §6.6.1), the validator

@@ -33,8 +33,9 @@
 //! let Decision::Serve(hit) = cache.lookup(&lookup, 1010) else { panic!() };
 //! let reply = hit.response(&request, 1010);
 //! let mut out = Vec::new();
-//! reply.put_head(&mut out);
-//! assert!(out.ends_with(b"Age: 10\r\nContent-Length: 2\r\nCache-Status: Pollux; hit; ttl=50\r\n"));
+//! reply.put_fields(&mut out);
+//! assert!(out.ends_with(b"Age: 10\r\nCache-Status: Pollux; hit; ttl=50\r\n"));
+//! assert_eq!((reply.status(), reply.announced_length()), (200, Some(2)));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -85,7 +86,7 @@ pub use browse::{Entry, StoredResponse, Tier, Walk};
 pub use cache_status::{CacheStatus, Forward};
 pub use config::{Config, FIELDS_MAX, KEY_MAX, VARIANTS_MAX, WAITERS_MAX};
 pub use disk::{Directory, FsDirectory};
-pub use hit::{Hit, HitResponse, put_status_line};
+pub use hit::{Hit, HitResponse};
 pub use key::from_url as key_from_url;
 pub use lookup::{Conditions, Decision, Fetch, Lookup, is_condition};
 pub use pending_fetches::Ticket;

@@ -130,6 +130,16 @@ impl<'o, O: Output> Head<'o, O> {
     }
 }
 
+/// Appends `HTTP/1.1 STATUS REASON CRLF`. The reason phrase is that of RFC 9110 §15, if it has one.
+pub fn put_status_line(out: &mut impl Output, status: u16) {
+    if let Some(known) = Status::ALL.iter().find(|known| known.code() == status) {
+        return out.put(known.line());
+    }
+    out.put(b"HTTP/1.1 ");
+    put_decimal(out, status.into());
+    out.put(b" \r\n");
+}
+
 /// `HTTP/1.1 100 Continue` with its empty line, for a request with
 /// [`expect_continue`](crate::request::Request::expect_continue) whose body is to be read.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";

@@ -2,12 +2,13 @@
 
 use pollux_cache::{
     Conditions, Config, Decision, Fetch, Handle, Hit, Lookup, ResponseSource, Store,
-    put_not_modified_fields_of, put_status_line,
+    put_not_modified_fields_of,
 };
 use pollux_http::{
     Limits, date,
     reply::{Event, Reader, ReplyHead, RequestInfo},
     request::{Method, ParseStatus, Request, parse},
+    response::put_status_line,
 };
 
 /// The time at which tests begin, in Unix seconds.
@@ -136,7 +137,11 @@ impl Harness {
     pub(crate) fn serve_hit(&self, head: &str, hit: &Hit) -> ClientResult {
         let reply = hit.response(&parse_request(head), self.now);
         let mut out = Vec::new();
-        reply.put_head(&mut out);
+        put_status_line(&mut out, reply.status());
+        reply.put_fields(&mut out);
+        if let Some(length) = reply.announced_length() {
+            out.extend_from_slice(format!("Content-Length: {length}\r\n").as_bytes());
+        }
         let body: Vec<u8> = reply.content().flat_map(|(piece, r)| piece[r].to_vec()).collect();
         assert_eq!(body.len() as u64, reply.content_length());
         // Field values may contain any bytes (RFC 9110 §5.5).
@@ -174,7 +179,7 @@ impl Harness {
             let mut out = Vec::new();
             let is_304 = matches!(decision.source, ResponseSource::NotModified);
             let status = if is_304 { 304 } else { reply.status };
-            put_status_line(status, &mut out);
+            put_status_line(&mut out, status);
             if is_304 {
                 put_not_modified_fields_of(reply, &mut out);
             } else {

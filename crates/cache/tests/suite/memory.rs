@@ -110,7 +110,7 @@ fn hits_allocate_nothing(cache: &mut Handle) {
             panic!("{head}")
         };
         let reply = hit.response(&request, NOW);
-        reply.put_head(out);
+        reply.put_fields(out);
         reply.content().map(|(piece, range)| piece[range].len()).sum::<usize>()
     };
     let mut out = Vec::new();

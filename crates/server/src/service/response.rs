@@ -4,6 +4,7 @@
 //! [`BodyWriter`], and ending that returns the [`Flow`] for the caller. The protocol decides how the end of
 //! the content is marked ([`Framing`]); a service never does.
 
+mod forwarded;
 mod prepared;
 #[cfg(test)]
 mod tests;
@@ -86,8 +87,9 @@ impl<'a> ResponseWriter<'a> {
         true
     }
 
-    /// Returns the output itself, for a service that forwards messages whose framing it has parsed.
-    #[inline]
+    /// Returns the output itself, for tests of the layers below: their services write responses that are
+    /// malformed, or have no head. Other services leave the framing to the writer.
+    #[cfg(test)]
     pub(crate) fn raw(&mut self) -> &mut Outbox {
         self.outbox
     }
@@ -253,13 +255,20 @@ impl BodyWriter<'_> {
     /// Ends the response with trailer fields. Only chunked content can have them; for other framings they are
     /// omitted (RFC 9110 §6.5.1).
     pub fn end_with_trailers<X>(self, trailers: &[(&str, &[u8])]) -> Flow<X> {
+        self.end_by(|out| {
+            for (name, value) in trailers {
+                let _ = Head::resume(&mut *out).field(name, value);
+            }
+        })
+    }
+
+    /// Ends the response as [`Self::end_with_trailers`] does, with the trailer lines that `write` appends.
+    pub(crate) fn end_by<X>(self, write: impl FnOnce(&mut Vec<u8>)) -> Flow<X> {
         let terms = self.terms.get();
         if terms.framing == Framing::Chunked {
             let out = self.outbox.bytes();
             out.extend_from_slice(b"0\r\n");
-            for (name, value) in trailers {
-                let _ = Head::resume(&mut *out).field(name, value);
-            }
+            write(out);
             out.extend_from_slice(b"\r\n");
         }
         match terms.framing {

@@ -23,7 +23,8 @@ fn written(
     let rules = Rules::new(&config);
     let (mut worker, mut reactor) = (WorkerState::new(None), Reactor::default());
     let id = ExchangeId { client: ClientId { fd: 3, generation: 1 }, number: 1 };
-    let mut terms = ExchangeTerms { keep_alive, is_head, ..ExchangeTerms::NOBODYS };
+    let mut terms = ExchangeTerms::of_refusal(is_head, 0);
+    terms.keep_alive = keep_alive;
     let mut outbox = Outbox::default();
     let mut context = ServiceContext { rules: &rules, worker: &mut worker, reactor: &mut reactor };
     let context = context.context(id, &mut terms);
@@ -82,4 +83,38 @@ fn shared_content_is_framed_for_its_client() {
     assert_eq!(write(HTTP_11, false, Some(13)), "0123456789bc!");
     assert_eq!(write(HTTP_11, false, Some(11)), "0123456789b", "what is too much is not sent");
     assert_eq!(write(HTTP_11, true, None), "");
+}
+
+#[test]
+fn a_forwarded_head_has_only_the_fields_of_its_connection() {
+    let head = |keep, is_head, end: fn(HeadWriter<'_>) -> BodyWriter<'_>| {
+        written(keep, is_head, |_, response| {
+            let mut body = end(response.forwarded(299).lines(b"A: b\r\n"));
+            body.data(b"1");
+        })
+    };
+    let length = |keep, is_head| head(keep, is_head, |head| head.length(1));
+    let start = "HTTP/1.1 299 \r\nA: b\r\n";
+    assert_eq!(length(HTTP_11, false), format!("{start}Content-Length: 1\r\n\r\n1"));
+    assert_eq!(length(HTTP_11, true), format!("{start}Content-Length: 1\r\n\r\n"));
+    let none = head(HTTP_11, false, |head| head.without_content());
+    assert_eq!(none, format!("{start}\r\n"));
+    let stream = head(HTTP_10, false, |head| head.stream());
+    assert_eq!(stream, format!("{start}Connection: close\r\n\r\n1"));
+    let switched = head(HTTP_11, false, |head| head.switch_protocols());
+    assert_eq!(switched, format!("{start}Connection: upgrade\r\n\r\n1"));
+}
+
+#[test]
+fn an_interim_response_begins_no_content() {
+    let write = |keep| {
+        written(keep, false, |_, response| {
+            let is_sent = response.interim(103, |out| out.extend_from_slice(b"A: b\r\n"));
+            assert_eq!(is_sent, keep.version == Version::Http11);
+            assert!(response.body().is_none());
+        })
+    };
+    assert!(write(HTTP_11).starts_with("HTTP/1.1 103 "));
+    assert!(write(HTTP_11).ends_with("\r\nA: b\r\n\r\n"));
+    assert_eq!(write(HTTP_10), "");
 }

@@ -16,7 +16,7 @@ use crate::{
 };
 use pollux_cache::{
     CacheStatus, Decision, Fetch, Handle, Hit, Lookup, ResponseDecision, ResponseSource, Store,
-    put_not_modified_fields_of, put_status_line,
+    put_not_modified_fields_of,
 };
 use pollux_http::{
     Status,
@@ -270,13 +270,11 @@ fn act_on(
             put(context, state, request, &hit, response)
         }
         ResponseSource::NotModified if !was_answered => {
-            let out = response.raw().bytes();
-            put_status_line(304, out);
-            put_not_modified_fields_of(reply, out);
-            verdict.cache_status.put(out);
-            out.extend_from_slice(&context.rules.added_fields);
-            out.extend_from_slice(context.keep_alive().line());
-            out.extend_from_slice(b"\r\n");
+            let head = response.forwarded(304).lines_by(|out| {
+                put_not_modified_fields_of(reply, out);
+                verdict.cache_status.put(out);
+            });
+            let _ = head.lines(&context.rules.added_fields).without_content();
             state.reply.complete(304, 0);
         }
         _ => {}
@@ -318,17 +316,18 @@ fn put_hit(
     response: &mut ResponseWriter<'_>,
 ) -> (u16, u64) {
     let reply = hit.response(request, context.worker.clock.date().unix_second());
-    let out = response.raw().bytes();
-    reply.put_head(out);
-    out.extend_from_slice(&context.rules.added_fields);
-    out.extend_from_slice(context.keep_alive().line());
-    out.extend_from_slice(b"\r\n");
+    let head = response.forwarded(reply.status()).lines_by(|out| reply.put_fields(out));
+    let head = head.lines(&context.rules.added_fields);
+    let mut body = match reply.announced_length() {
+        Some(length) => head.length(length),
+        None => head.without_content(),
+    };
     let is_copied = reply.content_length() <= COPY_MAX;
     for (piece, range) in reply.content() {
         if is_copied {
-            response.raw().bytes().extend_from_slice(&piece[range]);
+            body.data(&piece[range]);
         } else {
-            response.raw().push(Content::Pooled(piece, range));
+            body.piece(Content::Pooled(piece, range));
         }
     }
     (reply.status(), reply.content_length())

@@ -12,10 +12,7 @@ use crate::{
     reactor::UpstreamError,
     service::{Flow, RequestContext, ResponseWriter},
 };
-use pollux_http::{
-    reply::{Event, Next, ReplyError},
-    response::CONTINUE,
-};
+use pollux_http::reply::{Event, Next, ReplyError};
 use std::ops::ControlFlow;
 
 /// A client that has closed its side may still read, or may have disconnected. After this many ticks without
@@ -36,7 +33,7 @@ impl Proxy {
                 self.received_reply(context, state, transfer, bytes, response)
             }
             Phase::Tunnel { upstream } => {
-                response.raw().bytes().extend_from_slice(bytes);
+                put_of_tunnel(response, bytes);
                 state.phase = Phase::Tunnel { upstream };
                 ControlFlow::Continue(state)
             }
@@ -129,7 +126,7 @@ impl Proxy {
         rest: &[u8],
         response: &mut ResponseWriter<'_>,
     ) -> Progress {
-        response.raw().bytes().extend_from_slice(rest);
+        put_of_tunnel(response, rest);
         let upstream = transfer.upstream();
         if transfer.is_paused {
             context.reactor.go_on(upstream);
@@ -310,6 +307,13 @@ impl Proxy {
     }
 }
 
+/// Forwards bytes of the protocol to which the origin has switched.
+fn put_of_tunnel(response: &mut ResponseWriter<'_>, bytes: &[u8]) {
+    if let Some(mut body) = response.body() {
+        body.data(bytes);
+    }
+}
+
 /// The result of one step of reading.
 enum ReadOutcome {
     /// All bytes are consumed.
@@ -372,7 +376,7 @@ fn read(
                 transfer.upload = Upload::Unsent;
                 // The connection normally sends `100 Continue` itself when the body is requested.
                 if matches!(state.reply, Reply::Pending { has_interim: true }) {
-                    response.raw().bytes().extend_from_slice(CONTINUE);
+                    response.interim(100, |_| {});
                 }
             }
             ReadOutcome::More

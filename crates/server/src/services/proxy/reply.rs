@@ -1,17 +1,14 @@
-//! An origin's reply in the form for the client: a head with its own framing, and the content as it arrives.
+//! An origin's reply in the form for the client: the head, and the content as it arrives.
 
 use super::{
     hop::{self, ConnectionOptions, TooManyLines},
     request::RequestFacts,
 };
-use crate::service::{RequestContext, ResponseWriter};
+use crate::service::{Flow, RequestContext, ResponseWriter};
 use pollux_http::{
-    Status,
     fields::Fields,
-    output::put_decimal,
     reply::{Content, ReplyHead},
     request::Version,
-    response::{LAST_CHUNK, chunk},
 };
 
 /// The status that is logged for a client that disconnected before it had a reply: the code that nginx uses.
@@ -36,7 +33,6 @@ pub(super) enum Reply {
 #[derive(Debug)]
 pub(super) struct BegunReply {
     outcome: Outcome,
-    framing: ReplyFraming,
     has_trailers: bool,
 }
 
@@ -46,19 +42,6 @@ pub(super) struct Outcome {
     pub(super) status: u16,
     /// The number of bytes of content.
     pub(super) sent: u64,
-}
-
-/// The way in which the client recognises the end of the content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReplyFraming {
-    /// There is no content.
-    None,
-    /// By the length.
-    Length,
-    /// By the last chunk.
-    Chunked,
-    /// By the end of the connection: the client uses HTTP/1.0.
-    Close,
 }
 
 impl Default for Reply {
@@ -100,8 +83,7 @@ impl Reply {
     /// written. The origin sends the rest.
     pub(super) fn continues(&mut self, status: u16, sent: u64) {
         let outcome = Outcome { status, sent };
-        *self =
-            Self::Begun(BegunReply { outcome, framing: ReplyFraming::Length, has_trailers: false });
+        *self = Self::Begun(BegunReply { outcome, has_trailers: false });
     }
 
     /// Forwards an interim reply to a client that supports such replies.
@@ -119,10 +101,9 @@ impl Reply {
             return Ok(());
         }
         let named = ConnectionOptions::of(head.fields())?;
-        let out = response.raw().bytes();
-        put_status(out, head.status);
-        put_fields(out, head, &named, false);
-        out.extend_from_slice(b"\r\n");
+        response.interim(head.status, |out| {
+            put_fields(out, head, &named, false);
+        });
         if let Self::Pending { has_interim } = self {
             *has_interim = true;
         }
@@ -135,7 +116,7 @@ impl Reply {
     /// The error of [`ConnectionOptions::of`]; then nothing is written.
     pub(super) fn begin(
         &mut self,
-        context: &mut RequestContext<'_>,
+        context: &RequestContext<'_>,
         response: &mut ResponseWriter<'_>,
         head: &ReplyHead<'_>,
         passed: RequestFacts,
@@ -143,89 +124,52 @@ impl Reply {
         lines: &[u8],
     ) -> Result<(), TooManyLines> {
         let named = ConnectionOptions::of(head.fields())?;
-        let framing = match (head.content, context.keep_alive().version) {
-            (Content::None, _) => ReplyFraming::None,
-            (Content::Length(_), _) => ReplyFraming::Length,
-            (Content::Chunked | Content::UntilClose, Version::Http11) => ReplyFraming::Chunked,
-            (Content::Chunked | Content::UntilClose, Version::Http10) => ReplyFraming::Close,
-        };
-        *self = Self::Begun(BegunReply {
-            outcome: Outcome { status: head.status, sent: 0 },
-            framing,
-            has_trailers: passed.trailers,
-        });
-        if framing == ReplyFraming::Close {
-            context.close_after();
-        }
-        let out = response.raw().bytes();
-        put_status(out, head.status);
+        let outcome = Outcome { status: head.status, sent: 0 };
+        *self = Self::Begun(BegunReply { outcome, has_trailers: passed.trailers });
         // The length of the content that a GET would get, or got before (RFC 9110 §8.6).
         let tells_length = head.content == Content::None && (is_head || head.status == 304);
-        let has_date = put_fields(out, head, &named, tells_length);
-        if !has_date {
-            out.extend_from_slice(context.worker.clock.date().line());
-        }
-        out.extend_from_slice(lines);
-        out.extend_from_slice(&context.rules.added_fields);
-        match (framing, head.content) {
-            (_, Content::Length(length)) => {
-                out.extend_from_slice(b"Content-Length: ");
-                put_decimal(out, length);
-                out.extend_from_slice(b"\r\n");
+        let writer = response.forwarded(head.status).lines_by(|out| {
+            if !put_fields(out, head, &named, tells_length) {
+                out.extend_from_slice(context.worker.clock.date().line());
             }
-            (ReplyFraming::Chunked, _) => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
-            _ => {}
-        }
-        if head.status == 101 {
-            out.extend_from_slice(b"Connection: upgrade\r\n");
-            for field in head.fields().filter(|field| field.is(b"upgrade")) {
-                hop::put_line(out, field.name, field.value);
+            out.extend_from_slice(lines);
+            out.extend_from_slice(&context.rules.added_fields);
+        });
+        let _ = match head.content {
+            _ if head.status == 101 => {
+                let upgrade = |out: &mut Vec<u8>| {
+                    for field in head.fields().filter(|field| field.is(b"upgrade")) {
+                        hop::put_line(out, field.name, field.value);
+                    }
+                };
+                writer.lines_by(upgrade).switch_protocols()
             }
-        } else {
-            out.extend_from_slice(context.keep_alive().line());
-        }
-        out.extend_from_slice(b"\r\n");
+            Content::None => writer.without_content(),
+            Content::Length(length) => writer.length(length),
+            Content::Chunked | Content::UntilClose => writer.stream(),
+        };
         Ok(())
     }
 
     /// Forwards content.
     pub(super) fn content(&mut self, response: &mut ResponseWriter<'_>, bytes: &[u8]) {
-        let Self::Begun(BegunReply { outcome, framing, .. }) = self else { return };
-        match framing {
-            ReplyFraming::None => return,
-            ReplyFraming::Length | ReplyFraming::Close => {
-                response.raw().bytes().extend_from_slice(bytes)
-            }
-            ReplyFraming::Chunked => chunk(response.raw().bytes(), bytes),
+        if let Self::Begun(BegunReply { outcome, .. }) = self
+            && let Some(mut body) = response.body()
+        {
+            outcome.sent += body.put(bytes);
         }
-        outcome.sent += bytes.len() as u64;
     }
 
     /// Ends the reply after the origin's reply has ended.
     pub(super) fn end(&mut self, response: &mut ResponseWriter<'_>, trailers: Fields<'_>) {
-        let Self::Begun(BegunReply { framing: ReplyFraming::Chunked, has_trailers, .. }) = self
-        else {
-            return;
-        };
-        let out = response.raw().bytes();
-        if *has_trailers {
-            out.extend_from_slice(b"0\r\n");
-            hop::put_trailers(out, trailers);
-            out.extend_from_slice(b"\r\n");
-        } else {
-            out.extend_from_slice(LAST_CHUNK);
-        }
-    }
-}
-
-/// Appends the status line of a code that need not be in [`Status::ALL`].
-fn put_status(out: &mut Vec<u8>, code: u16) {
-    match Status::ALL.iter().find(|status| status.code() == code) {
-        Some(status) => out.extend_from_slice(status.line()),
-        None => {
-            out.extend_from_slice(b"HTTP/1.1 ");
-            put_decimal(out, u64::from(code));
-            out.extend_from_slice(b" \r\n");
+        if let Self::Begun(BegunReply { has_trailers, .. }) = self
+            && let Some(body) = response.body()
+        {
+            let _: Flow<()> = body.end_by(|out| {
+                if *has_trailers {
+                    hop::put_trailers(out, trailers);
+                }
+            });
         }
     }
 }
