@@ -1,9 +1,10 @@
 //! A client that sends exactly the bytes that a test chooses and parses the replies itself: it shares
 //! no code with the server under test.
 
+use crate::pace::write_slowly;
 use socket2::{Domain, Socket, Type};
 use std::{
-    io::{BufRead, BufReader, ErrorKind, Read, Write},
+    io::{self, BufRead, BufReader, ErrorKind, Read, Write},
     net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs},
     time::Duration,
 };
@@ -11,6 +12,14 @@ use std::{
 /// How long a test waits for a server before the test fails. The time is long because the machine may
 /// be busy.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Sets the options of each connection of a test: a read or write that takes longer than [`PATIENCE`]
+/// fails, and small pieces are sent at once.
+pub fn set_options(stream: &TcpStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_nodelay(true)
+}
 
 /// A reply.
 #[derive(Clone, Debug)]
@@ -60,9 +69,7 @@ impl Client {
     }
 
     fn new(stream: TcpStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
+        set_options(&stream).expect("the options of a socket");
         Self::over(stream)
     }
 
@@ -87,6 +94,15 @@ impl<S: Read + Write> Client<S> {
     /// Sends the bytes.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.get_mut().write_all(bytes.as_ref()).expect("the server reads");
+    }
+
+    /// Sends pieces as a slow client does, with a pause before each.
+    pub fn send_slowly(
+        &mut self,
+        pause: Duration,
+        pieces: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) {
+        write_slowly(self.stream.get_mut(), pause, pieces).expect("the server reads");
     }
 
     /// Sends a GET and reads the reply.

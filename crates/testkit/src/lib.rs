@@ -1,8 +1,9 @@
-//! Support for the tests of all crates: pairs of descriptors, full buffers, limits, forked children,
-//! signals, system calls that fail, ports, an HTTP client, with TLS too, the server as a process, networks
-//! with a link that can be cut, a corpus of requests and their replies, the checks of a guestbook, a real
-//! Redis, a real ACME authority, counters of allocations, tokens of a hub, and tests that run in their own
-//! process. All functions panic on an error and name it: a test has no use for a `Result` here.
+//! Support for the tests of all crates: waiting for a state, slow peers, pairs of descriptors, full buffers,
+//! limits, forked children, signals, system calls that fail, ports, an HTTP client, with TLS too, the server
+//! as a process, networks with a link that can be cut, a corpus of requests and their replies, the checks of
+//! a guestbook, a real Redis, a real ACME authority, counters of allocations, tokens of a hub, and tests that
+//! run in their own process. All functions panic on an error and name it: a test has no use for a `Result`
+//! here.
 
 pub mod allocations;
 pub mod alone;
@@ -14,6 +15,7 @@ pub mod http;
 pub mod limits;
 pub mod network;
 pub mod origin;
+mod pace;
 pub mod pairs;
 pub mod pebble;
 pub mod ports;
@@ -29,7 +31,10 @@ mod wait;
 pub use child::{KillOnDrop, in_child};
 pub use faults::{denied, denied_where};
 pub use limits::{raise_descriptor_limit, with_descriptors};
+pub use pace::{growth_within, read_slowly, write_slowly};
 pub use pairs::{Pair, drain, fill, poll_now};
 pub use ports::Port;
 pub use sys::own_file_tables;
-pub use wait::{wait_for, wait_until};
+pub use wait::{
+    becomes_true, ended_within, find_within, stays_true, wait_for, wait_until, wait_until_stalled,
+};

@@ -1,7 +1,7 @@
 //! An origin server whose replies a test chooses byte by byte, with one thread per connection. It
 //! shares no code with the server under test.
 
-use crate::http::PATIENCE;
+use crate::http;
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
@@ -10,6 +10,7 @@ use std::{
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
     thread,
+    time::Duration,
 };
 
 /// A running origin server. It runs until the test's process ends.
@@ -103,8 +104,8 @@ fn serve(
     answer: &dyn Fn(&mut ReceivedRequest) -> bool,
     counters: &OriginCounters,
 ) {
-    let _ = stream.set_nodelay(true);
-    let _ = stream.set_read_timeout(Some(PATIENCE));
+    // The proxy may have closed the connection already; then the first read fails.
+    let _ = http::set_options(&stream);
     let mut request =
         ReceivedRequest { stream: BufReader::new(stream), head: String::new(), number: 0 };
     while request.read_head() {
@@ -192,6 +193,13 @@ impl ReceivedRequest {
         body
     }
 
+    /// Waits as a slow origin does before it continues to answer.
+    pub fn after(&mut self, pause: Duration) -> &mut Self {
+        // The pace of a slow origin.
+        thread::sleep(pause);
+        self
+    }
+
     /// Sends bytes. Returns whether the connection was still open.
     pub fn say(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.get_mut().write_all(bytes.as_ref()).is_ok()
@@ -221,7 +229,7 @@ impl ReceivedRequest {
 
     /// Makes the closing of the socket send a reset to the other side.
     pub fn reset(&mut self) {
-        let _ = socket2::SockRef::from(self.socket()).set_linger(Some(std::time::Duration::ZERO));
+        let _ = socket2::SockRef::from(self.socket()).set_linger(Some(Duration::ZERO));
         let _ = self.socket().shutdown(Shutdown::Read);
     }
 }

@@ -1,6 +1,6 @@
 //! An ACME authority for one test: Pebble, with a name server that resolves every name to 127.0.0.1.
 
-use crate::{child::KillOnDrop, ports::Port};
+use crate::{child::KillOnDrop, http, ports::Port, wait::becomes_true};
 use std::{
     env, fs,
     io::{self, Read as _, Write as _},
@@ -8,12 +8,12 @@ use std::{
     path::PathBuf,
     process::{Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tempfile::TempDir;
 
 /// How long Pebble may take until it listens.
-const PATIENCE: Duration = Duration::from_secs(60);
+const START_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The behaviour of an authority.
 #[derive(Clone, Copy, Debug)]
@@ -124,11 +124,8 @@ impl Pebble {
             .spawn()
             .expect("pebble");
         self.process = Some(KillOnDrop(child));
-        let begun = Instant::now();
-        while TcpStream::connect(self.directory.address()).is_err() {
-            assert!(begun.elapsed() < PATIENCE, "pebble does not listen: {}", self.log());
-            thread::sleep(Duration::from_millis(20));
-        }
+        let listens = || TcpStream::connect(self.directory.address()).is_ok();
+        assert!(becomes_true(START_PATIENCE, listens), "pebble does not listen: {}", self.log());
     }
 
     /// Returns the output of Pebble so far.
@@ -192,7 +189,7 @@ fn answer_names() -> String {
 
 /// Answers one query. RFC 1035 §4.2.2: the length precedes each message.
 fn answer_query(stream: &mut TcpStream) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+    http::set_options(stream)?;
     let mut len = [0; 2];
     stream.read_exact(&mut len)?;
     let mut query = vec![0; u16::from_be_bytes(len).into()];

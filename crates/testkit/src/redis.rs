@@ -1,11 +1,14 @@
 //! A real Redis server for one test.
 
-use crate::ports::Port;
+use crate::{
+    http,
+    ports::Port,
+    wait::{becomes_true, wait_until},
+};
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpStream},
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
 };
 use tempfile::TempDir;
 
@@ -43,13 +46,11 @@ impl Redis {
 
     /// Waits until this process listens at the port. A Redis that cannot bind to its port ends.
     fn wait_until_it_listens(&mut self) {
-        let start = Instant::now();
-        while !self.is_listening() {
+        wait_until("Redis to listen", || {
             let ended = self.child.try_wait().unwrap();
             assert!(ended.is_none(), "Redis does not start: {ended:?}");
-            assert!(start.elapsed() < Duration::from_secs(30), "Redis does not start");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+            self.is_listening()
+        });
     }
 
     /// Returns whether a descriptor of the process is the socket that listens at the port. The check
@@ -88,13 +89,10 @@ impl Redis {
 
     /// Waits until some connection has unread input at the end whose address is in this column.
     fn wait_until_unread(&self, column: usize, what: &str) {
-        let start = Instant::now();
         // The column has the lengths of the send queue and of the receive queue.
         let is_unread = |columns: &Vec<String>| !columns[4].ends_with(":00000000");
-        while !self.sockets(column, "01").iter().any(is_unread) {
-            assert!(start.elapsed() < Duration::from_secs(30), "{what}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let has_unread = || self.sockets(column, "01").iter().any(is_unread);
+        assert!(becomes_true(http::PATIENCE, has_unread), "{what}");
     }
 
     /// Kills Redis.
@@ -120,7 +118,7 @@ impl Redis {
     pub fn command(&self, command: &str) -> String {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
         let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        http::set_options(&stream).unwrap();
         stream.write_all(format!("{command}\r\n").as_bytes()).unwrap();
         let mut line = String::new();
         BufReader::new(&stream).read_line(&mut line).unwrap();
@@ -131,7 +129,7 @@ impl Redis {
     /// earlier replies must have one line each.
     pub fn script(&self, commands: &[&str]) -> String {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        http::set_options(&stream).unwrap();
         let mut line = String::new();
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         for command in commands {

@@ -3,6 +3,7 @@
 use crate::{
     http::{Client, PATIENCE},
     pairs::poll_within,
+    wait::{becomes_true, ended_within, wait_until},
 };
 use rustix::event::PollFlags;
 use serde_json::Value;
@@ -16,7 +17,7 @@ use std::{
     path::Path,
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// How long a server may take to print its next line. This includes a start, or a shutdown within the
@@ -111,11 +112,7 @@ impl Serve {
     /// the same number would be merged by the kernel.
     pub fn signal_and_wait(&self, signal: rustix::process::Signal) {
         self.signal(signal);
-        let started_at = Instant::now();
-        while self.is_pending(signal) {
-            assert!(started_at.elapsed() < PATIENCE, "the server does not take {signal:?}");
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(&format!("the server to receive {signal:?}"), || !self.is_pending(signal));
     }
 
     /// Returns whether a signal to the whole process is pending.
@@ -129,11 +126,7 @@ impl Serve {
     /// Stops the server (SIGSTOP) and waits until all of its threads are stopped. SIGCONT resumes it.
     pub fn freeze(&self) {
         self.signal(rustix::process::Signal::STOP);
-        let started_at = Instant::now();
-        while !self.stands_still() {
-            assert!(started_at.elapsed() < PATIENCE, "the server does not stand still");
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("all threads of the server to be stopped", || self.stands_still());
     }
 
     fn stands_still(&self) -> bool {
@@ -154,15 +147,13 @@ impl Serve {
 
     /// Reads the statistics repeatedly until `is_so` accepts them.
     pub fn wait_until(&mut self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-        let started_at = Instant::now();
-        loop {
-            let statistics = self.statistics();
-            if is_so(&statistics) {
-                return statistics;
-            }
-            assert!(started_at.elapsed() < PATIENCE, "waited in vain for {what}: {statistics}");
-            thread::sleep(Duration::from_millis(20));
-        }
+        let mut last = Value::Null;
+        let is_reached = becomes_true(PATIENCE, || {
+            last = self.statistics();
+            is_so(&last)
+        });
+        assert!(is_reached, "waited {PATIENCE:?} in vain for {what}: {last}");
+        last
     }
 
     /// Stops the server with SIGTERM; returns its exit status and its last statistics.
@@ -174,14 +165,7 @@ impl Serve {
     /// Waits for the end of the server; returns its exit status and its last statistics.
     pub fn wait(&mut self) -> (ExitStatus, Value) {
         let last = self.line();
-        let started_at = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return (status, last);
-            }
-            assert!(started_at.elapsed() < PATIENCE, "the server does not end");
-            thread::sleep(Duration::from_millis(5));
-        }
+        (self.wait_for_end(), last)
     }
 
     /// Waits until a successor has taken over: a process that the server has started and that prints
@@ -205,13 +189,11 @@ impl Serve {
         line
     }
 
-    /// Waits for the end of the server, after which other processes may still print.
-    pub fn wait_for_end(&mut self) {
-        let started_at = Instant::now();
-        while self.is_running() {
-            assert!(started_at.elapsed() < PATIENCE, "the server does not end");
-            thread::sleep(Duration::from_millis(5));
-        }
+    /// Waits for the end of the server, after which other processes may still print. Returns its exit
+    /// status.
+    pub fn wait_for_end(&mut self) -> ExitStatus {
+        let status = ended_within(PATIENCE, &mut self.child);
+        status.unwrap_or_else(|| panic!("the server does not end within {PATIENCE:?}"))
     }
 
     /// Returns whether the server still runs.

@@ -36,6 +36,7 @@ impl Interrupter {
         let stopped = stop.clone();
         let thread = thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
+                // The pace of the interruptions.
                 thread::sleep(period);
                 sys::signal_thread(process, target, libc::SIGUSR2);
             }

@@ -1,6 +1,6 @@
 //! A connection over TLS, made with rustls alone: it shares no code with the record layer under test.
 
-use crate::http::PATIENCE;
+use crate::http;
 use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme,
     SupportedProtocolVersion,
@@ -36,9 +36,7 @@ pub struct TlsStream {
 impl TlsStream {
     /// Performs a handshake on a connection, with any certificate of the server.
     pub fn new(mut socket: TcpStream, version: Version) -> Self {
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket.set_write_timeout(Some(PATIENCE)).unwrap();
-        socket.set_nodelay(true).unwrap();
+        http::set_options(&socket).expect("the options of a socket");
         let name = ServerName::try_from("localhost").unwrap();
         let mut connection = ClientConnection::new(config(version), name).unwrap();
         while connection.is_handshaking() {
