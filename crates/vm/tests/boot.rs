@@ -1,7 +1,7 @@
 //! Boots guests. Skipped, with the reason, where QEMU or Debian's kernels are not available; with
 //! POLLUX_VM_REQUIRED set (as in CI) that is a failure.
 
-use pollux_testkit::Port;
+use pollux_testkit::{Port, find_within};
 use pollux_vm::{
     Cache, GuestFile, KernelChoice, Mips, Module, Options, Outcome, SealedGuest, Streams,
     available_kernels, run, status,
@@ -14,17 +14,22 @@ use std::{
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
 
-/// One guest at a time: they share few processors, and one test compares times.
-static ONE: Mutex<()> = Mutex::new(());
+/// Guests run beside each other, except those of tests that compare times or limit them: guests share
+/// few processors.
+static GUESTS: RwLock<()> = RwLock::new(());
 
-fn one() -> MutexGuard<'static, ()> {
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+fn beside_others() -> RwLockReadGuard<'static, ()> {
+    GUESTS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn alone() -> RwLockWriteGuard<'static, ()> {
+    GUESTS.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn options(command: &[&str]) -> Options {
@@ -82,7 +87,7 @@ fn probe() -> PathBuf {
 #[test]
 #[ignore = "slow: boots guests"]
 fn each_stock_kernel_runs_a_command_with_a_module() {
-    let _one = one();
+    let _guests = beside_others();
     // The first boot queries the archive, or reports why it cannot.
     let Some(_) = boot(&options(&["true"])) else { return };
     let kernels = available_kernels(&Cache::open(None).unwrap()).unwrap();
@@ -104,7 +109,7 @@ fn each_stock_kernel_runs_a_command_with_a_module() {
 #[test]
 #[ignore = "slow: boots guests"]
 fn modprobe_finds_the_guests_own_modules_whatever_the_host_has() {
-    let _one = one();
+    let _guests = beside_others();
     let script = "modprobe sch_netem && ls -d /sys/module/sch_netem && \
                   ls /lib/modules/$(uname -r)/modules.dep /lib/";
     let Some(done) = boot(&options(&["sh", "-c", script])) else { return };
@@ -120,7 +125,7 @@ fn modprobe_finds_the_guests_own_modules_whatever_the_host_has() {
 
 #[test]
 fn output_arguments_and_files_are_exact() {
-    let _one = one();
+    let _guests = beside_others();
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let bytes: Vec<u8> =
         (0..3_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
@@ -140,7 +145,7 @@ fn output_arguments_and_files_are_exact() {
 #[test]
 #[ignore = "slow: boots guests"]
 fn a_signal_is_reported_as_a_shell_reports_it() {
-    let _one = one();
+    let _guests = beside_others();
     let Some(done) = boot(&options(&["sh", "-c", "kill -9 $$"])) else { return };
     assert_eq!(done.outcome.status, 137, "{}", done.failure());
     let Some(done) = boot(&options(&["no-such-command"])) else { return };
@@ -152,7 +157,7 @@ fn a_signal_is_reported_as_a_shell_reports_it() {
 #[test]
 #[ignore = "slow: boots guests"]
 fn a_complaint_on_the_console_fails_the_run() {
-    let _one = one();
+    let _guests = beside_others();
     let spoken = options(&["sh", "-c", "echo 'WARNING: spoken by the test' > /dev/kmsg"]);
     let with_module = |define: &str| {
         let mut options = options(&["true"]);
@@ -175,7 +180,7 @@ fn a_complaint_on_the_console_fails_the_run() {
 #[test]
 #[ignore = "slow: boots guests"]
 fn a_guest_that_hangs_is_ended_in_time() {
-    let _one = one();
+    let _guests = alone();
     let limit = Duration::from_secs(15);
     // The first boot may download and build; the limit is about the guest.
     let Some(_) = boot(&options(&["true"])) else { return };
@@ -234,6 +239,7 @@ fn guest_side() {
             // measurement, on the same clock, for longer than several of these take. Of many
             // measurements, apart from one another, at least one is not disturbed.
             let figure = (0..16).flat_map(|_| {
+                // Between two measurements the guest processes the host's input.
                 std::thread::sleep(Duration::from_millis(200));
                 [work(), work(), work(), work()]
             });
@@ -246,25 +252,25 @@ fn guest_side() {
 #[test]
 #[ignore = "slow: boots guests"]
 fn a_forwarded_port_leads_into_the_guest() {
-    let _one = one();
+    let _guests = beside_others();
     let reserved = Port::reserve();
     let port = reserved.number();
     let forwards = vec![format!("{port}:7777").parse().unwrap()];
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let client = scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                // Before the guest listens, QEMU accepts the connection and closes it.
-                if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
-                    let mut reply = [0; 3];
-                    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-                    if stream.write_all(b"abc").is_ok() && stream.read_exact(&mut reply).is_ok() {
-                        return Some(reply);
-                    }
-                }
-                std::thread::sleep(Duration::from_millis(100));
-            }
-            None
+            // Before the guest listens, QEMU accepts the connection and closes it.
+            let reply = || {
+                let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+                let mut reply = [0; 3];
+                stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+                stream.write_all(b"abc").and_then(|()| stream.read_exact(&mut reply)).ok()?;
+                Some(reply)
+            };
+            find_within(Duration::from_secs(600), || match reply() {
+                None if !over.load(Ordering::Relaxed) => None,
+                reply => Some(reply),
+            })
         });
         let mut options = in_guest("echo backwards");
         options.forwards = forwards;
@@ -272,7 +278,7 @@ fn a_forwarded_port_leads_into_the_guest() {
         over.store(true, Ordering::Relaxed);
         let Some(done) = done else { return };
         assert_eq!(done.outcome.status, 0, "{}", done.failure());
-        assert_eq!(client.join().unwrap(), Some(*b"cba"));
+        assert_eq!(client.join().unwrap(), Some(Some(*b"cba")));
     });
 }
 
@@ -288,7 +294,7 @@ fn figure(done: &RunOutcome) -> f64 {
 #[test]
 #[ignore = "slow: boots guests"]
 fn the_deterministic_guest_repeats_itself() {
-    let _one = one();
+    let _guests = alone();
     let mut figures = Vec::new();
     for _ in 0..2 {
         let mut options = in_guest("count");
@@ -308,7 +314,7 @@ fn the_deterministic_guest_repeats_itself() {
 #[test]
 #[ignore = "slow: boots guests"]
 fn a_sealed_guest_repeats_exactly() {
-    let _one = one();
+    let _guests = beside_others();
     let directory = tempfile::tempdir().unwrap();
     let program = std::env::current_exe().unwrap();
     let sealed = SealedGuest {

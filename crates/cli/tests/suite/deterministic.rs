@@ -12,7 +12,7 @@ use toml::{Table, Value};
 
 /// Fractions of the rate that the server answers in a closed loop; its limit is between them. At the
 /// first fraction the server is not busy all the time.
-const FRACTIONS: [f64; 6] = [0.5, 1.03, 1.04, 1.06, 1.09, 1.3];
+const FRACTIONS: [f64; 4] = [0.5, 1.03, 1.06, 1.3];
 /// The longest time, in windows, between the two readings of a server that is not busy all the time.
 const MOST_WINDOW: f64 = 1.1;
 
