@@ -73,13 +73,13 @@ pub(crate) struct ExchangeTimes {
 }
 
 impl Shard {
-    /// Handles the head of the final response.
+    /// Decides, by the head of the final response, what the client receives and whether it is stored.
     pub(crate) fn head(
         &mut self,
         ticket: Ticket,
         request: &Request<'_>,
         reply: &ReplyHead<'_>,
-        sent: ExchangeTimes,
+        exchange: ExchangeTimes,
     ) -> ResponseDecision {
         let Some(fetching) = self.pending_fetches.get(ticket) else {
             return self.forward_uncached(self.status(Some(Forward::Bypass), b""));
@@ -100,21 +100,21 @@ impl Shard {
         if reply.status == 304
             && let Some(candidate) = &candidate
         {
-            return self.handle_not_modified(ticket, request, reply, candidate, status, sent);
+            return self.handle_not_modified(ticket, request, reply, candidate, status, exchange);
         }
         if let Some(prefix) = prefix
             && matches!(reply.status, PARTIAL | 304 | 416)
         {
             self.history.record_success(hash);
-            return self.continue_prefix(ticket, request, reply, &prefix, status, sent);
+            return self.continue_prefix(ticket, request, reply, &prefix, status, exchange);
         }
         if is_failure(reply.status) {
             if may_store || candidate.is_some() {
                 self.statistics.failures += 1;
-                self.history.record_failure(hash, sent.now, self.config.back_off_max_s);
+                self.history.record_failure(hash, exchange.now, self.config.back_off_max_s);
             }
-            let other = candidate.as_ref().filter(|_| !requires_validation);
-            if let Some(hit) = self.stale_if_error(other, forward, &status, sent.now) {
+            let substitute = candidate.as_ref().filter(|_| !requires_validation);
+            if let Some(hit) = self.stale_if_error(substitute, forward, &status, exchange.now) {
                 // The client of a background refresh was served earlier.
                 self.statistics.stale_if_error += u64::from(!is_refresh);
                 self.end(ticket);
@@ -128,13 +128,13 @@ impl Shard {
             self.history.record_success(hash);
         }
         if request.method == Method::Head && forward != Forward::Bypass {
-            self.freshen_by_head(hash, &key, request, reply, sent);
+            self.freshen_by_head(hash, &key, request, reply, exchange);
         }
         if !may_store {
             self.end(ticket);
             return self.forward_uncached(status);
         }
-        self.begin_storing(ticket, request, reply, candidate.as_ref(), status, sent)
+        self.begin_storing(ticket, request, reply, candidate.as_ref(), status, exchange)
     }
 
     /// Handles the response to a request for the remainder of `prefix` (§3.4), unless it is the
@@ -146,12 +146,13 @@ impl Shard {
         reply: &ReplyHead<'_>,
         prefix: &Object,
         status: CacheStatus,
-        sent: ExchangeTimes,
+        exchange: ExchangeTimes,
     ) -> ResponseDecision {
         let metadata = ResponseMetadata::read(reply.status, reply.fields(), &self.config);
-        let times = FreshnessTimes::of(&metadata, sent.requested_at, sent.now, &self.config);
+        let times =
+            FreshnessTimes::of(&metadata, exchange.requested_at, exchange.now, &self.config);
         let mut fields = Vec::new();
-        put_stored_fields(reply, &metadata, sent.now, &mut fields);
+        put_stored_fields(reply, &metadata, exchange.now, &mut fields);
         let prefix_head = part::join_prefix_head(prefix, &metadata, &fields, times, &self.config);
         let Some((object, size)) = prefix_head else {
             // It is not the remainder: the stored prefix is outdated.
@@ -163,8 +164,8 @@ impl Shard {
             }
             return self.refetch_unconditionally(ticket, status);
         };
-        let decision = self.begin_storing(ticket, request, reply, None, status, sent);
-        let mut hit = self.hit(object, decision.cache_status.clone(), sent.now);
+        let decision = self.begin_storing(ticket, request, reply, None, status, exchange);
+        let mut hit = self.hit(object, decision.cache_status.clone(), exchange.now);
         hit.total_len = Some(size);
         ResponseDecision { source: ResponseSource::StoredPrefix(hit), ..decision }
     }
@@ -202,18 +203,18 @@ impl Shard {
         reply: &ReplyHead<'_>,
         candidate: Option<&Object>,
         mut status: CacheStatus,
-        sent: ExchangeTimes,
+        exchange: ExchangeTimes,
     ) -> ResponseDecision {
         let Some(fetching) = self.pending_fetches.get(ticket) else {
             return self.forward_uncached(status);
         };
         let (is_invalidated, conditions_replaced) =
             (fetching.is_invalidated, fetching.conditions_replaced);
-        let is_rest = fetching.prefix.is_some();
+        let is_remainder = fetching.prefix.is_some();
         let hash = fetching.key.as_ref().map_or(0, |(hash, _)| *hash);
         let request_metadata = self.request_metadata(request);
         let metadata = ResponseMetadata::read(reply.status, reply.fields(), &self.config);
-        let source = if conditions_replaced && is_not_modified(request, &metadata, sent.now) {
+        let source = if conditions_replaced && is_not_modified(request, &metadata, exchange.now) {
             ResponseSource::NotModified
         } else {
             ResponseSource::Origin
@@ -222,17 +223,17 @@ impl Shard {
             &metadata,
             request_metadata.is_authorized,
             request_metadata.directives.no_store,
-            sent.now,
+            exchange.now,
             &self.config,
         );
         // An unrequested part could be any part.
-        let is_requested = is_rest || !conditions_replaced && request.has(KnownField::Range);
+        let is_requested = is_remainder || !conditions_replaced && request.has(KnownField::Range);
         let is_unrequested = metadata.part.is_some() && !is_requested;
         let storable = storable.and(if is_unrequested { Err(Refusal::Status) } else { Ok(()) });
         let room = self.max_object().min(self.pending_bytes_max.saturating_sub(self.pending_bytes));
         let is_too_large = content_length(&metadata).is_some_and(|length| length > room);
         let storable = storable.and(if is_too_large { Err(Refusal::TooLarge) } else { Ok(()) });
-        let builder = storable.and_then(|()| self.builder(request, reply, &metadata, sent));
+        let builder = storable.and_then(|()| self.builder(request, reply, &metadata, exchange));
         let refusal = match builder {
             Ok(builder) if !is_invalidated => {
                 status.is_stored = true;
@@ -241,7 +242,7 @@ impl Shard {
                 // Waiting for a response that cannot be reused at once would be useless.
                 let is_shareable = status.ttl > Some(0) && !metadata.directives.no_cache;
                 if !is_shareable {
-                    self.history.disable_coalescing(hash, sent.now);
+                    self.history.disable_coalescing(hash, exchange.now);
                     self.pending_fetches.release(ticket);
                 }
                 if let Some(fetching) = self.pending_fetches.get(ticket) {
@@ -255,7 +256,7 @@ impl Shard {
         self.statistics.not_stored += 1;
         status.detail = refusal.map(Refusal::detail);
         if refusal.is_some_and(Refusal::disables_coalescing) {
-            self.history.disable_coalescing(hash, sent.now);
+            self.history.disable_coalescing(hash, exchange.now);
         }
         // The new response must not be stored, and the stored one is outdated.
         if let Some(candidate) = candidate
@@ -274,14 +275,14 @@ impl Shard {
         request: &Request<'_>,
         reply: &ReplyHead<'_>,
         metadata: &ResponseMetadata<'_>,
-        sent: ExchangeTimes,
+        exchange: ExchangeTimes,
     ) -> Result<ObjectBuilder, Refusal> {
-        let times = FreshnessTimes::of(metadata, sent.requested_at, sent.now, &self.config);
+        let times = FreshnessTimes::of(metadata, exchange.requested_at, exchange.now, &self.config);
         let mut builder = ObjectBuilder::new(reply.status, times);
         builder.expected = content_length(metadata);
         let names = metadata.varies.names.iter().map(Vec::as_slice);
         vary::put_lines(names, request, &mut builder.vary);
-        put_stored_fields(reply, metadata, sent.now, &mut builder.fields);
+        put_stored_fields(reply, metadata, exchange.now, &mut builder.fields);
         if builder.fields.len() > FIELDS_MAX || builder.vary.len() > usize::from(u16::MAX) {
             return Err(Refusal::TooLarge);
         }
@@ -295,12 +296,12 @@ impl Shard {
         let Some(fetching) = self.pending_fetches.get(ticket) else { return false };
         let hash = fetching.key.as_ref().map_or(0, |(hash, _)| *hash);
         let Some(builder) = &mut fetching.builder else { return false };
-        let now = fetching.began;
+        let began = fetching.began;
         if !is_full && !fetching.is_invalidated && builder.append(bytes, max) {
             self.pending_bytes += bytes.len() as u64;
             return true;
         }
-        self.history.disable_coalescing(hash, now);
+        self.history.disable_coalescing(hash, began);
         self.statistics.not_stored += 1;
         self.end(ticket);
         false
@@ -395,7 +396,7 @@ impl Shard {
         reply: &ReplyHead<'_>,
         candidate: &Object,
         status: CacheStatus,
-        sent: ExchangeTimes,
+        exchange: ExchangeTimes,
     ) -> ResponseDecision {
         let metadata =
             ResponseMetadata::read(candidate.header().status, reply.fields(), &self.config);
@@ -417,12 +418,12 @@ impl Shard {
         let is_invalidated = fetching.as_ref().is_some_and(|fetching| fetching.is_invalidated);
         let hash = fetching.and_then(|f| f.key.as_ref().map(|(hash, _)| *hash)).unwrap_or(0);
         self.history.record_success(hash);
-        let object = self.freshen(hash, candidate, request, reply, is_invalidated, sent);
-        if object.header().time_left(sent.now) <= 0 || object.header().is_no_cache() {
-            self.history.disable_coalescing(hash, sent.now);
+        let object = self.freshen(hash, candidate, request, reply, is_invalidated, exchange);
+        if object.header().time_left(exchange.now) <= 0 || object.header().is_no_cache() {
+            self.history.disable_coalescing(hash, exchange.now);
         }
         self.end(ticket);
-        let hit = self.hit(object, status.clone(), sent.now);
+        let hit = self.hit(object, status.clone(), exchange.now);
         ResponseDecision {
             source: ResponseSource::Stored(hit),
             should_store: false,
@@ -439,7 +440,7 @@ impl Shard {
         request: &Request<'_>,
         reply: &ReplyHead<'_>,
         is_invalidated: bool,
-        sent: ExchangeTimes,
+        exchange: ExchangeTimes,
     ) -> Object {
         let status = old.header().status;
         let of_reply = ResponseMetadata::read(status, reply.fields(), &self.config);
@@ -457,14 +458,14 @@ impl Shard {
             put_field(field.name, field.value, &mut fields);
         }
         if of_reply.date.is_none() {
-            put_field(b"Date", &date::format(sent.now), &mut fields);
+            put_field(b"Date", &date::format(exchange.now), &mut fields);
         }
         let merged = ResponseMetadata::read(status, Fields::new(&fields), &self.config);
         let fields = without(&fields, &merged.directives.withheld);
         let metadata = ResponseMetadata::read(status, Fields::new(&fields), &self.config);
         let times = FreshnessTimes {
-            initial_age: of_reply.initial_age(sent.requested_at, sent.now),
-            ..FreshnessTimes::of(&merged, sent.requested_at, sent.now, &self.config)
+            initial_age: of_reply.initial_age(exchange.requested_at, exchange.now),
+            ..FreshnessTimes::of(&merged, exchange.requested_at, exchange.now, &self.config)
         };
         // If the fields of `Vary` have changed, the values come from the current request (§4.1).
         let names = || merged.varies.names.iter().map(Vec::as_slice);
@@ -488,7 +489,7 @@ impl Shard {
             &metadata,
             request_metadata.is_authorized,
             request_metadata.directives.no_store,
-            sent.now,
+            exchange.now,
             &self.config,
         );
         match storable {
@@ -513,7 +514,7 @@ impl Shard {
         key: &[u8],
         request: &Request<'_>,
         reply: &ReplyHead<'_>,
-        sent: ExchangeTimes,
+        exchange: ExchangeTimes,
     ) {
         if reply.status != 200 {
             return;
@@ -538,7 +539,7 @@ impl Shard {
             self.remove_one(hash, &old);
             self.statistics.invalidated += 1;
         } else if part.is_none() {
-            self.freshen(hash, &old, request, reply, false, sent);
+            self.freshen(hash, &old, request, reply, false, exchange);
         }
     }
 }

@@ -22,6 +22,8 @@ impl Outcome {
         self.claims = claims::judge(self);
     }
 
+    /// Records that the verdicts were judged after so many blocks. Each look at the data spends a part of the
+    /// probability of an error (see [`Look`]).
     fn note_look(&mut self) {
         let look = Look { blocks: self.blocks(), is_last: self.is_at_its_end() };
         if look.blocks > 0 {

@@ -26,6 +26,7 @@ pub(super) fn parse<'b>(bytes: &'b [u8], limits: &Limits) -> Result<ParseStatus<
         return Ok(ParseStatus::Partial);
     };
     let (target, authority) = Target::parse(line.method, line.target, line.query_at)?;
+    // The header section and everything behind it: where the section ends is not known yet.
     let from_section = &from_line[line.len + 2..];
 
     let mut summary = FieldSummary::new(from_section);

@@ -62,6 +62,7 @@ impl Threads {
         let (ready, is_ready) = channel();
         let thread =
             thread::Builder::new().name(format!("worker-{}", worker.index)).spawn(move || {
+                // Reports the end of this thread, also if it panics.
                 let _end = End(ends);
                 match worker.plan.assignment {
                     Assignment::Pool(_) => pool::run(&worker, &ready, &limit),
@@ -81,7 +82,8 @@ impl Threads {
         }
     }
 
-    /// Returns the threads that were started first.
+    /// Describes the threads that [`Threads::start`] has started. Threads that serve one connection each are
+    /// started later and are not described.
     pub(crate) fn infos(&self) -> &[WorkerInfo] {
         &self.infos
     }
@@ -116,7 +118,7 @@ impl Threads {
     }
 }
 
-/// Stops the threads: afterwards nothing could stop them.
+/// Stops the threads, because nothing else could stop them afterwards.
 impl Drop for Threads {
     fn drop(&mut self) {
         if !self.threads.is_empty() {
@@ -154,6 +156,8 @@ impl ThreadWorker {
         self.slot.set(Some(slot.index()));
         let worker_state = WorkerState::new(self.log.as_ref().map(|log| log.writer()))
             .with_records(&self.plan.config);
+        // The threads that serve open their store at their first use. It is opened once here, so that an error
+        // shows before a connection is accepted.
         if self.plan.assignment == Assignment::One {
             self.plan.check()?;
         }

@@ -223,7 +223,7 @@ fn the_page_has_rows_of_the_hub_where_there_is_one() {
         assert!(page.contains(row), "{row} in {page}");
     }
     assert!(page.len() < 8 << 10, "a few KB, not {}", page.len());
-    // What keeps the page up to date has them as well.
+    // The events, which keep the page up to date, contain the same figures.
     let mut events = TcpStream::connect(site.admin()).unwrap();
     events.set_read_timeout(Some(PATIENCE)).unwrap();
     events.write_all(b"GET /events HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
@@ -285,14 +285,14 @@ fn bad_requests_are_refused() {
 #[test]
 fn clients_that_hang_do_not_delay_others() {
     let site = site(|_| {});
-    // One client that sends nothing, one that sends slowly, many that never read the response.
-    let mut silent: Vec<TcpStream> = Vec::new();
+    // Half of the clients send nothing; the others request events and never read them.
+    let mut hanging: Vec<TcpStream> = Vec::new();
     for index in 0..40 {
         let Ok(mut stream) = TcpStream::connect(site.admin()) else { break };
         if index % 2 == 1 {
             let _ = stream.write_all(b"GET /events HTTP/1.1\r\nHost: a\r\n\r\n");
         }
-        silent.push(stream);
+        hanging.push(stream);
     }
     let begun = Instant::now();
     site.check();

@@ -83,9 +83,9 @@ fn command(program: &Path, args: &RunArgs, experiment: &Experiment) -> anyhow::R
         let (seconds, where_to) = match &args.resume {
             // A continued run keeps the budget of the earlier run.
             Some(earlier) => {
-                let had = journal::read(earlier)?.experiment.budget.seconds;
+                let seconds = journal::read(earlier)?.experiment.budget.seconds;
                 let earlier = std::path::absolute(earlier)?.display().to_string();
-                (had, vec!["--resume".to_owned(), earlier])
+                (seconds, vec!["--resume".to_owned(), earlier])
             }
             None => {
                 let seconds = args.time.map_or(planned, |time| time.as_secs_f64());
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_goes_on_with_what_was_measured_where_it_sees_it() {
+    fn the_flags_reach_the_guest_and_a_continued_run_keeps_its_budget() {
         let directory = tempfile::tempdir().unwrap();
         let earlier = directory.path().to_str().unwrap();
         let guest = Form { machine: Machine::Guest, quick: false };

@@ -256,7 +256,7 @@ fn waiting(snapshot: &Snapshot, all: &mut Vec<Family>) {
             name: "pollux_mechanism",
             kind: Kind::Unknown,
             unit: "",
-            help: "What only this mechanism counts.",
+            help: "Counters that only this mechanism has.",
             samples: by("figure", statistics.mechanism.iter().map(|(name, value)| (*name, *value))),
         },
     ]);
@@ -309,9 +309,17 @@ fn cache(snapshot: &Snapshot, all: &mut Vec<Family>) {
             by("kind", others),
         ),
         gauge("pollux_cache_entries", "URLs stored in memory.", single(value("entries"))),
-        gauge("pollux_cache_memory_bytes", "Memory that they occupy.", single(value("bytes"))),
+        gauge(
+            "pollux_cache_memory_bytes",
+            "Memory of the responses stored in memory.",
+            single(value("bytes")),
+        ),
         gauge("pollux_cache_disk_files", "Files in the disk tier.", single(value("disk_files"))),
-        gauge("pollux_cache_disk_bytes", "Their size.", single(value("disk_bytes"))),
+        gauge(
+            "pollux_cache_disk_bytes",
+            "Size of the files in the disk tier.",
+            single(value("disk_bytes")),
+        ),
         gauge(
             "pollux_cache_fetching",
             "Requests that are being fetched from an origin.",

@@ -1,6 +1,6 @@
 //! The data about the client that an origin receives: `Forwarded` (RFC 7239) and the older `X-Forwarded-*`.
 
-use super::hop::{is_alias, starts_as};
+use super::hop::{has_alias_prefix, is_alias};
 use crate::config::ForwardedPolicy;
 use pollux_http::{fields::Field, request::Request};
 use std::{io::Write, net::IpAddr};
@@ -31,7 +31,7 @@ pub(super) fn is_forged_certificate(policy: ForwardedPolicy, client: Client, nam
 /// Returns whether a field of the request describes clients, and is therefore not forwarded unchanged.
 pub(super) fn is_taken(policy: ForwardedPolicy, name: &[u8]) -> bool {
     policy != ForwardedPolicy::Keep
-        && (starts_as(name, b"x-forwarded-")
+        && (has_alias_prefix(name, b"x-forwarded-")
             || is_alias(name, b"forwarded")
             || is_alias(name, b"x-real-ip"))
 }

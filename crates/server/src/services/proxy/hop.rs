@@ -65,13 +65,13 @@ pub(super) fn is_hop_by_hop(name: &[u8]) -> bool {
 /// Returns whether `name` is the field `lower`, also if it is written with underscores: programs that read
 /// fields in the way of CGI do not distinguish the two.
 pub(super) fn is_alias(name: &[u8], lower: &[u8]) -> bool {
-    name.len() == lower.len() && starts_as(name, lower)
+    name.len() == lower.len() && has_alias_prefix(name, lower)
 }
 
-/// Returns whether `name` begins with `lower`, in the same sense.
-pub(super) fn starts_as(name: &[u8], lower: &[u8]) -> bool {
-    name.len() >= lower.len()
-        && name.iter().zip(lower).all(|(&byte, &wanted)| match byte {
+/// Returns whether `name` begins with `prefix`, also if it is written with underscores (see [`is_alias`]).
+pub(super) fn has_alias_prefix(name: &[u8], prefix: &[u8]) -> bool {
+    name.len() >= prefix.len()
+        && name.iter().zip(prefix).all(|(&byte, &wanted)| match byte {
             b'_' => wanted == b'-',
             _ => byte.to_ascii_lowercase() == wanted,
         })
@@ -95,9 +95,9 @@ pub(super) fn put_trailers<'b>(out: &mut Vec<u8>, trailers: impl Iterator<Item =
     for field in trailers {
         let is_passed = !is_hop_by_hop(field.name)
             && !NEVER.iter().any(|never| is_alias(field.name, never))
-            && !starts_as(field.name, b"content-")
-            && !starts_as(field.name, b"x-forwarded-")
-            && !starts_as(field.name, b"client-cert")
+            && !has_alias_prefix(field.name, b"content-")
+            && !has_alias_prefix(field.name, b"x-forwarded-")
+            && !has_alias_prefix(field.name, b"client-cert")
             && !is_alias(field.name, b"forwarded");
         if is_passed {
             put_line(out, field.name, field.value);
@@ -132,7 +132,7 @@ mod tests {
     fn underscores_hide_nothing() {
         assert!(is_hop_by_hop(b"Transfer_Encoding") && is_hop_by_hop(b"CONTENT-LENGTH"));
         assert!(!is_hop_by_hop(b"Content-Type") && !is_hop_by_hop(b"_e"));
-        assert!(starts_as(b"X_Forwarded-For", b"x-forwarded-"));
+        assert!(has_alias_prefix(b"X_Forwarded-For", b"x-forwarded-"));
         assert!(!is_alias(b"a-b", b"a_b"));
     }
 
