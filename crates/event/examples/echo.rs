@@ -177,6 +177,7 @@ mod tests {
                 writing.write_all(&sent).unwrap();
                 writing.shutdown(Shutdown::Write).unwrap();
             });
+            // The client does not read for a while, so that the buffers fill.
             thread::sleep(Duration::from_millis(50));
             let mut got = Vec::new();
             stream.read_to_end(&mut got).unwrap();

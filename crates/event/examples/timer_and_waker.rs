@@ -35,6 +35,7 @@ impl Visitor for Loop<'_> {
         let (sender, work) = mpsc::channel();
         let other = thread::spawn(move || {
             for number in 0..3 {
+                // The pace at which work arrives.
                 thread::sleep(Duration::from_millis(15));
                 // First the work, then the waker: the loop checks for work after each wait.
                 let _ = sender.send(number);

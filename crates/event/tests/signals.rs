@@ -5,7 +5,7 @@
 
 use pollux_event::{Error, Event, Interest, Mechanism, MechanismSpec, Token, registry};
 use pollux_sys as sys;
-use pollux_testkit::{Pair, drain, pairs::End};
+use pollux_testkit::{Pair, drain, pairs::End, wait_until};
 use std::{
     collections::HashMap,
     os::fd::{AsFd, OwnedFd},
@@ -442,9 +442,7 @@ fn send_bursts(mut fars: Vec<Option<(OwnedFd, u32)>>, fresh: mpsc::Receiver<(usi
     }
     for (far, sent) in fars.into_iter().flatten() {
         let message = (sent | LAST).to_ne_bytes();
-        while rustix::io::write(&far, &message).is_err() {
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("room for the last message", || rustix::io::write(&far, &message).is_ok());
     }
 }
 

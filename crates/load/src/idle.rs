@@ -342,25 +342,14 @@ mod tests {
             IdlePool { wanted: 1, destination, counters: Arc::default(), stop, holders }
         };
         let waits = |stop: &AtomicBool| -> Result<()> {
-            while !stop.load(Relaxed) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            pollux_testkit::wait_until("the stop", || stop.load(Relaxed));
             Ok(())
         };
         let mut pool = held(waits);
         pool.check().unwrap();
         drop(pool);
         let mut pool = held(|_| bail!("no memory"));
-        let since = Instant::now();
-        let error = loop {
-            match pool.check() {
-                Err(error) => break error,
-                Ok(()) => {
-                    assert!(since.elapsed() < Duration::from_secs(60), "the close was not noticed")
-                }
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        };
+        let error = pollux_testkit::wait_for("the end of a thread", || pool.check().err());
         assert!(format!("{error:#}").contains("no memory"), "{error:#}");
     }
 }

@@ -69,6 +69,7 @@ mod tests {
     #[test]
     fn a_thread_that_shares_its_cpu_is_delayed_and_one_that_sleeps_is_not() {
         let before = OwnCpu::now();
+        // The sleep under test.
         thread::sleep(Duration::from_secs(1));
         let slept = OwnCpu::now().since(before);
         let Some(asleep_ns) = slept.delayed_ns else {

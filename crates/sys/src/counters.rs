@@ -196,6 +196,7 @@ mod tests {
     fn a_call_that_sleeps_takes_no_cpu_time() {
         set_timing(true);
         let before = counters();
+        // The sleep is the call under test.
         count(Call::Poll, || thread::sleep(Duration::from_millis(50)));
         count(Call::Read, || {
             // Waits until the thread has had the CPU for ten milliseconds, regardless of the machine's

@@ -157,14 +157,11 @@ mod tests {
         // Starts thousands of threads, as a server does.
         let (sender, receiver) = mpsc::channel();
         for number in 0..2000 {
-            while spawn_detached(c"many", {
+            // At the limit of threads, some of them end in the meantime.
+            pollux_testkit::wait_until("another thread", || {
                 let sender = sender.clone();
-                move || sender.send(number).unwrap()
-            })
-            .is_err()
-            {
-                thread::sleep(Duration::from_millis(1));
-            }
+                spawn_detached(c"many", move || sender.send(number).unwrap()).is_ok()
+            });
         }
         drop(sender);
         assert_eq!(receiver.iter().sum::<u32>(), 1999 * 1000);
@@ -207,6 +204,7 @@ mod tests {
     #[test]
     fn cpu_time_grows_with_work_and_not_with_sleep() {
         let before = thread_cpu_time();
+        // The sleep under test.
         thread::sleep(Duration::from_millis(50));
         let asleep = thread_cpu_time() - before;
         assert!(asleep < Duration::from_millis(50), "{asleep:?}");

@@ -2,26 +2,25 @@
 #![allow(missing_docs)]
 
 use pollux_sys::{ChildStatus, SharedLock, SharedWords, fork, kill_child, pipe, reap_child};
-use pollux_testkit::{in_child, own_file_tables};
+use pollux_testkit::{in_child, own_file_tables, stays_true, wait_for, wait_until};
 use std::{
     fs,
     io::{Read, Write},
     os::{fd::AsRawFd, unix::net::UnixStream},
     sync::atomic::Ordering::SeqCst,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// A child that has ended, any of them, and its status.
 fn any_ended() -> (i32, ChildStatus) {
-    let started_at = Instant::now();
-    loop {
-        match reap_child().unwrap() {
-            Some(ended) => return ended,
-            None => assert!(started_at.elapsed() < Duration::from_secs(20), "it does not end"),
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
+    wait_for("a child to end", || reap_child().unwrap())
+}
+
+/// Keeps a child alive until it is killed: longer than any test runs.
+fn wait_to_be_killed() -> u8 {
+    thread::sleep(Duration::from_secs(60));
+    0
 }
 
 /// The status of the only child.
@@ -55,10 +54,7 @@ fn an_exit_status_is_reported_unchanged() {
         std::panic::set_hook(Box::new(|_| {}));
         let child = fork(own_file_tables(), &[], || panic!("as the test wants")).unwrap();
         assert_eq!(ended(child), ChildStatus::Exit(101));
-        let child = fork(own_file_tables(), &[], || {
-            thread::sleep(Duration::from_secs(60));
-            0
-        });
+        let child = fork(own_file_tables(), &[], wait_to_be_killed);
         assert_eq!(reap_child().unwrap(), None);
         kill_child(child.as_ref().copied().unwrap());
         assert_eq!(ended(child.unwrap()), ChildStatus::Signal(9));
@@ -102,19 +98,19 @@ fn no_child_outlives_its_parent() {
         let (mut report, say) = UnixStream::pair().unwrap();
         let parent = fork(own_file_tables(), &[say.as_raw_fd()], || {
             let child = fork(own_file_tables(), &[say.as_raw_fd()], || {
-                thread::sleep(Duration::from_secs(60));
+                (&say).write_all(b"1").unwrap();
+                wait_to_be_killed();
                 (&say).write_all(b"alive").unwrap();
                 0
             });
             child.unwrap();
-            thread::sleep(Duration::from_secs(60));
-            0
+            wait_to_be_killed()
         });
         drop(say);
-        thread::sleep(Duration::from_millis(50));
+        report.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        report.read_exact(&mut [0; 1]).expect("the grandchild has started");
         kill_child(parent.unwrap());
         // Both ends are closed, so no writer remains.
-        report.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         assert_eq!(report.read(&mut [0; 8]).unwrap(), 0);
     });
 }
@@ -127,19 +123,16 @@ fn a_child_that_is_killed_with_the_lock_leaves_it_to_the_next() {
         let holder = fork(own_file_tables(), &[], || {
             let _held = lock.hold().unwrap();
             words[0].store(1, SeqCst);
-            thread::sleep(Duration::from_secs(60));
-            0
+            wait_to_be_killed()
         });
-        while words[0].load(SeqCst) == 0 {
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("the child to hold the lock", || words[0].load(SeqCst) == 1);
         let next = fork(own_file_tables(), &[], || {
             let _held = lock.hold().unwrap();
             words[0].store(2, SeqCst);
             0
         });
-        thread::sleep(Duration::from_millis(50));
-        assert_eq!(words[0].load(SeqCst), 1, "the lock is held");
+        let is_held = stays_true(Duration::from_millis(50), || words[0].load(SeqCst) == 1);
+        assert!(is_held, "another child has the lock");
         let (holder, next) = (holder.unwrap(), next.unwrap());
         kill_child(holder);
         // The next child may have ended before either status is collected.

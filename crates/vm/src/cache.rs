@@ -175,6 +175,7 @@ mod tests {
                     let supervisor = Supervisor::new().unwrap();
                     let path = cache.entry(&supervisor, "group/entry", |partial| {
                         made.fetch_add(1, Ordering::SeqCst);
+                        // Slow enough for the other runs to find that it is being made.
                         std::thread::sleep(Duration::from_millis(50));
                         fs::write(partial.join("file"), "whole").map_err(Into::into)
                     });

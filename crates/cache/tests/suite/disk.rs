@@ -2,12 +2,13 @@
 
 use crate::harness::{Harness, START, reply, request};
 use pollux_cache::{Config, Decision, Directory, FsDirectory, Purge, Store, Tier};
+use pollux_testkit::wait_until;
 use proptest::prelude::*;
 use std::{
     collections::BTreeMap,
     io,
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 const FRESH: &str = "Cache-Control: max-age=600\r\nSurrogate-Key: all\r\nVary: X\r\n";
@@ -113,11 +114,7 @@ fn get(harness: &mut Harness, path: &str, fields: &str, wire: &str) -> (String, 
     let head = request(&format!("GET {path}"), fields);
     let mut decision = harness.lookup(&head, Some(1), false);
     if matches!(decision, Decision::Wait) {
-        let began = Instant::now();
-        while harness.cache.next_wakeup().is_none() {
-            assert!(began.elapsed() < Duration::from_secs(20), "no wakeup arrives after the load");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("a wakeup after the load", || harness.cache.next_wakeup().is_some());
         decision = harness.lookup(&head, None, true);
     }
     let got = match decision {

@@ -3,6 +3,7 @@
 
 use crate::users::{USER, number_of_user};
 use pollux_testkit::{
+    becomes_true,
     http::{Client, PATIENCE},
     pebble::{Behaviour, Pebble},
     serve::Serve,
@@ -15,7 +16,7 @@ use std::{
     path::Path,
     process::{Command, Output},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tempfile::TempDir;
 
@@ -75,12 +76,9 @@ fn serial(address: &str) -> String {
 }
 
 fn wait_for_issue(pebble: &Pebble, server: &Serve, name: &str) {
-    let begun = Instant::now();
-    while !issuer(server.address(), name).contains("Pebble") {
-        let (said, log) = (server.stderr_text(), pebble.log());
-        assert!(begun.elapsed() < PATIENCE, "no certificate for {name}: {said}\n{log}");
-        thread::sleep(Duration::from_millis(200));
-    }
+    let is_issued = becomes_true(PATIENCE, || issuer(server.address(), name).contains("Pebble"));
+    let (output, log) = (server.stderr_text(), pebble.log());
+    assert!(is_issued, "no certificate for {name}: {output}\n{log}");
 }
 
 fn attempt(arguments: &[&str]) -> Output {
@@ -242,11 +240,9 @@ fn a_successor_without_roots_rights_renews_the_certificate() {
         "the successor reads the certificate from the state directory"
     );
     // A certificate is renewed after two thirds of its lifetime.
-    let begun = Instant::now();
-    while serial(server.address()) == first {
-        assert!(begun.elapsed() < PATIENCE + behaviour.lifetime, "{}", server.stderr_text());
-        thread::sleep(Duration::from_millis(200));
-    }
+    let is_renewed =
+        becomes_true(PATIENCE + behaviour.lifetime, || serial(server.address()) != first);
+    assert!(is_renewed, "{}", server.stderr_text());
     assert!(issuer(server.address(), NAME).contains("Pebble"));
     successor.signal(Signal::TERM);
     successor.wait();

@@ -1,13 +1,12 @@
 //! `pollux lab` and `pollux doctor` as users start them, with the real server and generator.
 
-use pollux_testkit::wait_until;
+use pollux_testkit::{becomes_true, find_within, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::{
     fs,
     path::Path,
     process::{Child, Command, Output, Stdio},
-    thread,
     time::{Duration, Instant},
 };
 
@@ -173,16 +172,12 @@ fn a_small_experiment_from_end_to_end() {
 /// Waits until the experiment has started a server and another process; returns their process IDs.
 fn children_at_work(lab: &Child) -> Vec<u32> {
     let path = format!("/proc/{0}/task/{0}/children", lab.id());
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while Instant::now() < deadline {
+    let two = find_within(Duration::from_secs(60), || {
         let text = fs::read_to_string(&path).unwrap_or_default();
         let pids: Vec<u32> = text.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
-        if pids.len() >= 2 {
-            return pids;
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
-    panic!("the experiment never had two processes");
+        (pids.len() >= 2).then_some(pids)
+    });
+    two.expect("the experiment has two processes")
 }
 
 /// Returns whether a process runs. A zombie that waits for init to reap it counts as ended.
@@ -240,12 +235,11 @@ fn what_a_killed_laboratory_had_measured_is_reported() {
         .spawn()
         .unwrap();
     let journal = directory.path().join("out/runs.jsonl");
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while !fs::read_to_string(&journal).is_ok_and(|text| text.ends_with('\n')) {
-        assert!(Instant::now() < deadline, "no run was written");
+    let is_written = becomes_true(Duration::from_secs(120), || {
         assert!(lab.try_wait().unwrap().is_none(), "it ended");
-        thread::sleep(Duration::from_millis(10));
-    }
+        fs::read_to_string(&journal).is_ok_and(|text| text.ends_with('\n'))
+    });
+    assert!(is_written, "no run was written");
     lab.kill().unwrap();
     lab.wait().unwrap();
     let output = run(&["lab", "report", "out"], directory.path());

@@ -484,6 +484,7 @@ fn a_server_stopped_for_a_second_shows_in_the_open_loop_alone() {
             now["requests"].as_u64() > Some(before + 50)
         });
         server.signal(Signal::STOP);
+        // The stall that the run must show.
         std::thread::sleep(Duration::from_secs(1));
         server.signal(Signal::CONT);
         let out = child.wait_with_output().unwrap();

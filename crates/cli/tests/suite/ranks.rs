@@ -7,11 +7,12 @@ mod killed;
 mod network;
 mod several;
 
+use pollux_testkit::ended_within;
 use serde_json::Value;
 use std::{
     io::Read,
     process::{Child, Command, Output, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// The longest that a run of several ranks may take.
@@ -80,18 +81,11 @@ pub(crate) fn finish(mut child: Child) -> Output {
     };
     let stdout = reader(Box::new(child.stdout.take().unwrap()));
     let stderr = reader(Box::new(child.stderr.take().unwrap()));
-    let since = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        if since.elapsed() > PATIENCE {
-            child.kill().unwrap();
-            let _ = child.wait();
-            let errors = String::from_utf8_lossy(&stderr.join().unwrap()).into_owned();
-            panic!("it took longer than {PATIENCE:?}: {errors}");
-        }
-        std::thread::sleep(Duration::from_millis(20));
+    let Some(status) = ended_within(PATIENCE, &mut child) else {
+        child.kill().unwrap();
+        let _ = child.wait();
+        let errors = String::from_utf8_lossy(&stderr.join().unwrap()).into_owned();
+        panic!("it took longer than {PATIENCE:?}: {errors}");
     };
     Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
 }

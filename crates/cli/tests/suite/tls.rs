@@ -7,13 +7,13 @@ mod kernel;
 mod peer;
 mod records;
 
-use pollux_testkit::{http::Client, serve::Serve};
+use pollux_testkit::{http::Client, serve::Serve, wait_until, write_slowly};
 use std::{
     fs,
     io::{Read as _, Write as _},
     net::TcpStream,
     path::Path,
-    process::{Command, Stdio},
+    process::{Command, Output, Stdio},
     time::Duration,
 };
 use tempfile::TempDir;
@@ -69,15 +69,20 @@ fn serve(directory: &TempDir, arguments: &[&str]) -> Serve {
     Serve::start(POLLUX, &directory.path().join("site"), &all)
 }
 
-/// Returns the standard output of curl for a URL of the server.
-fn curl(directory: &TempDir, serve: &Serve, path: &str, arguments: &[&str]) -> Vec<u8> {
-    let output = Command::new("curl")
+/// Runs curl, which trusts only the certificate in a.pem, for a URL of the server.
+fn run_curl(directory: &TempDir, serve: &Serve, path: &str, arguments: &[&str]) -> Output {
+    Command::new("curl")
         .args(["--silent", "--show-error", "--fail", "--max-time", "60", "--cacert", "a.pem"])
         .args(arguments)
         .arg(format!("https://{}{path}", serve.address()))
         .current_dir(directory.path())
         .output()
-        .expect("curl");
+        .expect("curl")
+}
+
+/// Returns the standard output of curl for a URL of the server.
+fn curl(directory: &TempDir, serve: &Serve, path: &str, arguments: &[&str]) -> Vec<u8> {
+    let output = run_curl(directory, serve, path, arguments);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     output.stdout
 }
@@ -94,16 +99,12 @@ fn s_client(directory: &TempDir, serve: &Serve, arguments: &[&str], input: &[&st
         .stderr(Stdio::piped())
         .spawn()
         .expect("openssl");
-    let mut stdin = child.stdin.take().unwrap();
-    for piece in input {
-        // s_client treats a line as a command only if one read returns exactly that line.
-        std::thread::sleep(Duration::from_millis(400));
-        if stdin.write_all(piece.as_bytes()).is_err() {
-            break;
-        }
-    }
-    std::thread::sleep(Duration::from_millis(400));
-    drop(stdin);
+    let stdin = child.stdin.take().unwrap();
+    // s_client treats a line as a command only if one read returns exactly that line. It ends at the end
+    // of its input; the empty piece gives the server time to answer before that. s_client may have ended
+    // already.
+    let pieces = input.iter().chain(&[""]);
+    let _ = write_slowly(stdin, Duration::from_millis(400), pieces);
     let output = child.wait_with_output().unwrap();
     let all = [output.stdout, output.stderr].concat();
     String::from_utf8_lossy(&all).into_owned()
@@ -255,9 +256,11 @@ fn a_new_certificate_is_used_without_a_restart() {
     fs::copy(directory.path().join("b.pem"), directory.path().join("a.pem.new")).unwrap();
     fs::rename(directory.path().join("b.key"), directory.path().join("a.key")).unwrap();
     fs::rename(directory.path().join("a.pem.new"), directory.path().join("a.pem")).unwrap();
-    std::thread::sleep(Duration::from_millis(2500));
     // curl trusts only the new certificate now.
-    assert_eq!(curl(&directory, &serve, "/", &[]), b"hello\n");
+    wait_until("the new certificate", || {
+        let output = run_curl(&directory, &serve, "/", &[]);
+        output.status.success() && output.stdout == b"hello\n"
+    });
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! `pollux vm` as a program, and whether its end leaves anything behind.
 
 use crate::guest::{pollux, success_of};
+use pollux_testkit::{becomes_true, find_within};
 use std::{
     fs,
     io::Read,
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -19,17 +20,15 @@ fn guests_run() -> bool {
 /// Waits for the QEMU that `pollux` starts, and returns its process ID.
 fn qemu_of(pollux: &Child) -> u32 {
     let children = format!("/proc/{0}/task/{0}/children", pollux.id());
-    let end = Instant::now() + LIMIT;
-    while Instant::now() < end {
-        for pid in fs::read_to_string(&children).unwrap_or_default().split_whitespace() {
-            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            if name.starts_with("qemu") {
-                return pid.parse().unwrap();
-            }
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("no QEMU within {LIMIT:?}");
+    let is_qemu = |pid: &&str| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        name.starts_with("qemu")
+    };
+    let found = find_within(LIMIT, || {
+        let pids = fs::read_to_string(&children).unwrap_or_default();
+        pids.split_whitespace().find(is_qemu).map(|pid| pid.parse().unwrap())
+    });
+    found.unwrap_or_else(|| panic!("no QEMU within {LIMIT:?}"))
 }
 
 fn is_running(pid: u32) -> bool {
@@ -55,11 +54,8 @@ fn signals_leave_nothing_behind() {
         let sent = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
         assert!(sent.unwrap().success());
         assert_eq!(child.wait().unwrap().code(), status, "SIG{signal}");
-        let end = Instant::now() + LIMIT;
-        while is_running(qemu) {
-            assert!(Instant::now() < end, "SIG{signal} left QEMU ({qemu}) behind");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let is_gone = becomes_true(LIMIT, || !is_running(qemu));
+        assert!(is_gone, "SIG{signal} left QEMU ({qemu}) behind");
         let left: Vec<_> = fs::read_dir(temporary.path()).unwrap().flatten().collect();
         assert!(left.is_empty(), "SIG{signal} left {left:?}");
     }

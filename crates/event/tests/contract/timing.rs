@@ -46,6 +46,7 @@ pub fn infinite_waits_for_data<M: Mechanism>(subject: &Subject) {
     let token = fixture.add_near(&pair);
     fixture.events_within(Duration::ZERO);
     let writer = thread::spawn(move || {
+        // Usually the wait has begun by now.
         thread::sleep(Duration::from_millis(50));
         pair.send(b"x");
         pair

@@ -21,6 +21,7 @@ pub fn wake_a_running_wait<M: Mechanism>(subject: &Subject) {
     for _ in 0..3 {
         let waker = waker.clone();
         let sleeper = thread::spawn(move || {
+            // Usually the wait has begun by now.
             thread::sleep(Duration::from_millis(20));
             waker.wake();
         });

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::run::{interrupt::Interrupt, server::Server};
+use pollux_testkit::wait_until;
 use std::{
     io::{ErrorKind, Read as _, Write as _},
     net::{TcpListener, TcpStream},
@@ -95,11 +96,9 @@ fn those_that_serve_files_do() {
         let pids = crate::measure::processes(server.pid()).unwrap();
         drop(server);
         for pid in pids {
-            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
-            while fs::exists(format!("/proc/{pid}")).unwrap() {
-                assert!(std::time::Instant::now() < deadline, "{}: {pid} is left", peer.name());
-                std::thread::sleep(std::time::Duration::from_millis(5));
-            }
+            wait_until(&format!("the end of {pid} of {}", peer.name()), || {
+                !fs::exists(format!("/proc/{pid}")).unwrap()
+            });
         }
     }
 }
@@ -142,16 +141,11 @@ fn those_that_cache_do() {
         let (origin, received) = origin();
         let Some(server) = started(peer, Role::Front { origin }, setup) else { continue };
         // Some caches have not yet opened their store when they answer for the first time.
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
-        loop {
+        wait_until(&format!("a stored response in {}", peer.name()), || {
             let before = received.load(Ordering::SeqCst);
             server.request("/kept").unwrap();
-            if received.load(Ordering::SeqCst) == before {
-                break;
-            }
-            assert!(std::time::Instant::now() < deadline, "{}: keeps nothing", peer.name());
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+            received.load(Ordering::SeqCst) == before
+        });
         let before = received.load(Ordering::SeqCst);
         server.request("/kept?anew").unwrap();
         assert_eq!(

@@ -8,13 +8,14 @@ use pollux_lab::{
     run::{Settings, interrupt::Interrupt, journal, progress::Progress, run, trial::Programs},
     verdict::Verdict,
 };
+use pollux_testkit::becomes_true;
 use std::{
     ffi::OsString,
     fs,
     os::unix::fs::symlink,
     path::Path,
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 const SMALL: &str = r#"
@@ -116,10 +117,7 @@ fn interrupt_when(
 ) -> JoinHandle<()> {
     let interrupt = interrupt.clone();
     thread::spawn(move || {
-        let deadline = Instant::now() + Duration::from_secs(120);
-        while !is_time() && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(2));
-        }
+        becomes_true(Duration::from_secs(120), is_time);
         interrupt.raise();
     })
 }

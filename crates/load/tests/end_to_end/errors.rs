@@ -203,6 +203,7 @@ fn a_close_between_requests_is_counted() {
     let server = Server::start(|mut peer| {
         peer.request();
         peer.reply(200, "x");
+        // The close comes after the reply, between two requests.
         std::thread::sleep(Duration::from_millis(20));
     });
     let mut config = open(&server, 12);

@@ -123,6 +123,7 @@ fn what_the_server_drops_is_opened_again() {
 fn a_server_that_closes_at_once_is_not_stormed() {
     let server = Server::start(drop);
     let mut pool = IdlePool::start(&plan(&server, 100, IdleKind::AfterRequest), 20_000).unwrap();
+    // Long enough for a pool without pauses to make thousands of attempts.
     std::thread::sleep(Duration::from_millis(1500));
     let stop = AtomicBool::new(true);
     assert!(!pool.wait_until_held(&stop, |_| {}).unwrap());

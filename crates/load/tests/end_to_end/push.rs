@@ -97,6 +97,7 @@ fn quiet_times_frame_the_updates() {
             let posts =
                 || server.counters.heads().iter().filter(|it| it.starts_with("POST")).count();
             let before = posts();
+            // A part of the quiet time, in which nothing may be published.
             std::thread::sleep(quiet / 10);
             moments.push((moment, before, posts()));
         };

@@ -85,6 +85,13 @@ impl ServerConnection {
         ));
     }
 
+    /// Answers as a slow server does.
+    pub(crate) fn reply_after(&mut self, delay: Duration, status: u16, content: &str) {
+        // The delay that the report must show.
+        thread::sleep(delay);
+        self.reply(status, content);
+    }
+
     /// Waits until the generator closes, without an answer.
     pub(crate) fn hang(&mut self) {
         while self.request().is_some() {}

@@ -7,6 +7,7 @@ use pollux_load::{
     schedule::{Arrivals, Length},
     session::{Session, Sessions},
 };
+use pollux_testkit::becomes_true;
 use std::{
     sync::atomic::{AtomicBool, Ordering::SeqCst},
     time::Duration,
@@ -79,20 +80,14 @@ fn a_session_that_waited_for_a_connection_has_no_more_time_than_others() {
             if peer.number == 2 || peer.request().is_none() {
                 return peer.hang();
             }
-            std::thread::sleep(Duration::from_millis(1500));
-            peer.reply(200, "x");
+            peer.reply_after(Duration::from_millis(1500), 200, "x");
             peer.request();
             if peer.number == 0 {
                 is_followed.store(true, SeqCst);
                 return peer.hang();
             }
             // At most ten seconds, because the machine may be too busy for this arrangement.
-            for _ in 0..2_000 {
-                if is_followed.load(SeqCst) {
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            becomes_true(Duration::from_secs(10), || is_followed.load(SeqCst));
             peer.reply(200, "x");
             peer.hang();
         });

@@ -19,10 +19,8 @@ fn a_stall_shows_in_the_latency_of_all_requests_scheduled_meanwhile() {
         let mut number = 0;
         while peer.request().is_some() {
             number += 1;
-            if number == 100 {
-                std::thread::sleep(Duration::from_millis(600));
-            }
-            peer.reply(200, "x");
+            let delay_ms = if number == 100 { 600 } else { 0 };
+            peer.reply_after(Duration::from_millis(delay_ms), 200, "x");
         }
     });
     let mut config = open(&server, 400);
@@ -83,8 +81,7 @@ fn a_server_that_never_answers_does_not_slow_the_schedule() {
 fn a_request_without_a_free_connection_waits_and_its_latency_counts() {
     let server = Server::start(|mut peer| {
         while peer.request().is_some() {
-            std::thread::sleep(Duration::from_millis(50));
-            peer.reply(200, "x");
+            peer.reply_after(Duration::from_millis(50), 200, "x");
         }
     });
     // 2 connections serve 40 requests a second; 20 requests arrive within 20 ms, so the last one waits
@@ -118,10 +115,8 @@ fn replies_after_the_window_are_no_part_of_the_rate() {
     let late = AtomicUsize::new(0);
     let server = Server::start(move |mut peer| {
         peer.request();
-        if late.fetch_add(1, SeqCst) >= 150 {
-            std::thread::sleep(Duration::from_millis(2000));
-        }
-        peer.reply(200, "x");
+        let delay_s = if late.fetch_add(1, SeqCst) >= 150 { 2 } else { 0 };
+        peer.reply_after(Duration::from_secs(delay_s), 200, "x");
     });
     let mut config = open(&server, 1);
     config.length = Length::Duration(Duration::from_secs(1));
@@ -135,8 +130,7 @@ fn replies_after_the_window_are_no_part_of_the_rate() {
 fn a_closed_loop_that_counts_requests_has_a_rate_over_its_whole_time() {
     let server = Server::start(|mut peer| {
         while peer.request().is_some() {
-            std::thread::sleep(Duration::from_millis(10));
-            peer.reply(200, "x");
+            peer.reply_after(Duration::from_millis(10), 200, "x");
         }
     });
     let report = run(&closed(&server, 1, 220));
@@ -150,8 +144,7 @@ fn a_closed_loop_that_counts_requests_has_a_rate_over_its_whole_time() {
 fn slow() -> Server {
     Server::start(|mut peer| {
         while peer.request().is_some() {
-            std::thread::sleep(Duration::from_millis(500));
-            peer.reply(200, "x");
+            peer.reply_after(Duration::from_millis(500), 200, "x");
         }
     })
 }
@@ -239,8 +232,8 @@ fn a_closed_loop_that_stalls_says_what_it_left_out() {
         let mut number = 0;
         while peer.request().is_some() {
             number += 1;
-            std::thread::sleep(Duration::from_millis(if number == 100 { 1_000 } else { 1 }));
-            peer.reply(200, "x");
+            let delay_ms = if number == 100 { 1_000 } else { 1 };
+            peer.reply_after(Duration::from_millis(delay_ms), 200, "x");
         }
     });
     let report = run(&closed(&server, 1, 200));
@@ -280,8 +273,7 @@ fn known_delays_have_known_quantiles() {
         let server = Server::start(move |mut peer| {
             peer.request();
             let steps = (requests.fetch_add(1, SeqCst) % 10 + 1) as f64;
-            std::thread::sleep(Duration::from_micros((steps * STEP_US) as u64));
-            peer.reply(200, "x");
+            peer.reply_after(Duration::from_micros((steps * STEP_US) as u64), 200, "x");
         });
         let report = run(&open(&server, 200));
         assert_eq!(report.requests.completed, 200);

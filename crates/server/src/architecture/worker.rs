@@ -369,6 +369,7 @@ mod tests {
         let calls =
             || remote.request_statistics().answer().unwrap().system_calls.of(sys::Call::Accept);
         wait_until("the call of accept", || calls() > 0);
+        // Long enough for a worker that does not notice the shutdown to call accept again.
         thread::sleep(Duration::from_millis(100));
         // The worker still runs, and stops on command.
         remote.stop(Duration::ZERO);

@@ -20,7 +20,7 @@ use pollux_event::{
     Mechanism, MechanismSpec,
     registry::{self, Visitor, with_mechanism},
 };
-use pollux_testkit::{http::Client, wait_until};
+use pollux_testkit::{http::Client, wait_until, wait_until_stalled};
 use service::Tester;
 use std::{
     io::{Read, Write},
@@ -183,6 +183,7 @@ fn echo(mut stream: impl Read + Write, pace: Duration) -> usize {
                 }
             }
         }
+        // A slow upstream server.
         thread::sleep(pace);
     }
 }
@@ -300,8 +301,8 @@ fn a_stream_waits_for_its_reader_and_loses_nothing() {
     on_every_engine(|running| {
         let mut client = running.client();
         client.send("GET /stream/100 HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
-        // Meanwhile the buffers fill.
-        thread::sleep(Duration::from_millis(300));
+        // The buffers fill before the client reads.
+        wait_until_stalled(client.socket());
         let all = client.read_to_end_or_reset();
         assert!(all.ends_with(b"\r\n0\r\n\r\n"), "{}: {} bytes", running.name, all.len());
         assert_eq!(all.iter().filter(|byte| **byte == b'~').count(), 100 << 16, "{}", running.name);
@@ -374,6 +375,7 @@ fn an_exchange_whose_client_has_gone_is_notified() {
         // A half-close is delivered as `ClientEnded`, and an exchange that waits may still answer.
         let mut half = running.client();
         half.send("GET /until-end HTTP/1.1\r\nHost: t\r\n\r\n");
+        // Usually the exchange waits by now. If it does not, the end arrives together with the request.
         thread::sleep(Duration::from_millis(20));
         half.socket().shutdown(Shutdown::Write).unwrap();
         assert_eq!(half.reply().text(), "ended", "{}", running.name);
@@ -412,7 +414,7 @@ fn a_tunnel_carries_both_ways_until_both_have_ended() {
             writer.write_all(&vec![b't'; 4 << 20]).unwrap();
             writer.shutdown(Shutdown::Write).unwrap();
         });
-        thread::sleep(Duration::from_millis(100));
+        wait_until_stalled(&stream);
         let mut all = Vec::new();
         stream.read_to_end(&mut all).unwrap();
         writing.join().unwrap();

@@ -146,11 +146,8 @@ fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<Message>> {
 mod tests {
     use super::*;
     use crate::{config::LogTarget, log::LogEntry, time::clock::Clock};
-    use std::{
-        path::Path,
-        thread,
-        time::{Duration, Instant},
-    };
+    use pollux_testkit::wait_until;
+    use std::{path::Path, thread};
 
     fn lines_in(path: &Path) -> usize {
         std::fs::read_to_string(path).unwrap().lines().count()
@@ -167,7 +164,6 @@ mod tests {
         let config = LogConfig::clf(LogTarget::File(path.clone()));
         let log = LogProcess::new(&config).unwrap();
         let moved = directory.path().join("moved");
-        let deadline = Instant::now() + Duration::from_secs(30);
         thread::scope(|scope| {
             let (source, far) = (log.source(), log.far().try_clone_to_owned().unwrap());
             let sinks = Sinks::open(&config).unwrap();
@@ -186,15 +182,12 @@ mod tests {
                             for _ in 0..50 {
                                 // Repeats until the line is accepted: on a busy machine the writer
                                 // may be behind.
-                                while Instant::now() < deadline {
+                                wait_until("room for a line", || {
                                     let dropped = end.dropped();
                                     end.write(Clock::start().date(), &entry(line.as_bytes()));
                                     end.hand_over();
-                                    if end.dropped() == dropped {
-                                        break;
-                                    }
-                                    thread::sleep(Duration::from_millis(1));
-                                }
+                                    end.dropped() == dropped
+                                });
                             }
                         })
                     })
@@ -203,9 +196,7 @@ mod tests {
                 if round == 0 {
                     std::fs::rename(path, &moved).unwrap();
                     // A full queue would not accept the message to reopen the file, either.
-                    while lines_in(&moved) < 200 && Instant::now() < deadline {
-                        thread::sleep(Duration::from_millis(1));
-                    }
+                    wait_until("200 lines", || lines_in(&moved) >= 200);
                     log.reopen();
                 }
             }

@@ -2,12 +2,13 @@
 
 use flate2::read::GzDecoder;
 use pollux_server::{Server, Settings, config::Listen};
+use pollux_testkit::{wait_for, wait_until};
 use std::{
     fs::{self, File},
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
     path::Path,
-    time::{Duration, Instant, UNIX_EPOCH},
+    time::{Duration, UNIX_EPOCH},
 };
 
 /// Longer than the files that a worker compresses itself.
@@ -81,16 +82,11 @@ impl Site {
 
     /// Sends requests until the reply is compressed.
     fn wait_for(&self, path: &str, accept: &str) -> Reply {
-        let begun = Instant::now();
-        loop {
+        wait_for(&format!("{path} to be compressed"), || {
             let reply = self.get(path, accept);
             assert_eq!(reply.field("Vary"), Some("Accept-Encoding"), "{}", reply.head);
-            if reply.field("Content-Encoding").is_some() {
-                return reply;
-            }
-            assert!(begun.elapsed() < Duration::from_secs(60), "{path} is never compressed");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            reply.field("Content-Encoding").is_some().then_some(reply)
+        })
     }
 
     fn end(self) {
@@ -176,10 +172,8 @@ fn a_change_of_the_file_is_seen_and_all_workers_send_the_same() {
         assert!(reply.body == first.body && reply.field("ETag") == first.field("ETag"));
     }
     write_old(&site.directory.path().join("long.html"), &text(LONG / 2), 2);
-    let begun = Instant::now();
-    while gunzip(&site.wait_for("/long.html", "gzip").body).len() != LONG / 2 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the change is not seen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("the changed file", || {
+        gunzip(&site.wait_for("/long.html", "gzip").body).len() == LONG / 2
+    });
     site.end();
 }

@@ -7,7 +7,8 @@ use pollux_server::{
     settings::FrontendConfig,
 };
 use pollux_testkit::{
-    allocations::bytes_held, http::Client, origin::Origin, wait_until, with_descriptors,
+    allocations::bytes_held, http::Client, origin::Origin, wait_until, wait_until_stalled,
+    with_descriptors,
 };
 use std::{
     io::{Read, Write},
@@ -56,7 +57,7 @@ fn a_slow_client_costs_no_memory_and_delays_no_other() {
         slow.send("GET /large HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
         slow.socket().read_exact(&mut [0; 1000]).unwrap();
         let before = resident();
-        thread::sleep(Duration::from_millis(500));
+        wait_until_stalled(slow.socket());
         assert_eq!(Client::connect(address).get("/other").text(), "small", "{mechanism}");
         let mut stream = slow.socket().try_clone().unwrap();
         let mut all = 1000;

@@ -197,6 +197,7 @@ fn serve(stream: &TcpStream, shared: &OriginState) {
             14..17 => {
                 let (first, second) = reply.split_at(reply.len() / 2);
                 output.write_all(first.as_bytes()).and_then(|()| {
+                    // A slow origin.
                     thread::sleep(Duration::from_millis(5));
                     output.write_all(second.as_bytes())
                 })
@@ -359,6 +360,7 @@ fn storm(requests: Option<u64>) {
         move || {
             let mut dice = Dice(4711);
             while !is_over.load(SeqCst) {
+                // Origins change, end and begin at random times.
                 thread::sleep(Duration::from_millis(dice.below(200)));
                 let one = &origins[dice.below(2) as usize];
                 for one in origins.iter() {
@@ -366,6 +368,7 @@ fn storm(requests: Option<u64>) {
                 }
                 if dice.below(3) == 0 {
                     one.kill();
+                    // The origin is down for a random time.
                     thread::sleep(Duration::from_millis(dice.below(80)));
                     one.revive();
                     count.kills.fetch_add(1, SeqCst);

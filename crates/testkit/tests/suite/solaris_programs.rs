@@ -1,13 +1,13 @@
 //! Runs `kmod/solaris-programs` twice at the same time, in a temporary directory, with a program that
 //! does nothing.
 
+use pollux_testkit::becomes_true;
 use std::{
     fs::{self, File},
     os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, Command},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,12 +29,8 @@ fn program(path: &Path, text: &str) {
     fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let started_at = Instant::now();
-    while !is_so() {
-        assert!(started_at.elapsed() < PATIENCE, "{what}");
-        thread::sleep(Duration::from_millis(10));
-    }
+fn wait_for(what: &str, is_so: impl FnMut() -> bool) {
+    assert!(becomes_true(PATIENCE, is_so), "{what}");
 }
 
 /// Regression: both runs once built at the same time in one directory, and each replaced the headers

@@ -1,7 +1,10 @@
 //! Clients that attack the server, or that behave badly by mistake.
 
 use super::{ALL, CONCURRENT, content, in_each, serve, site, stop, tree};
-use pollux_testkit::{http::PATIENCE, serve::Serve, wait_until};
+use pollux_testkit::{
+    becomes_true, http::PATIENCE, read_slowly, serve::Serve, wait_until, wait_until_stalled,
+    write_slowly,
+};
 use std::{
     fs,
     io::{Read, Write},
@@ -35,10 +38,7 @@ fn slow_heads_are_cut_off_however_they_drip() {
         let drip = thread::spawn(move || {
             // 60 bytes would take 12 seconds.
             let head = b"GET / HTTP/1.1\r\nHost: test\r\nX-Slow: aaaaaaaaaaaaaaaaaaaaaaaaaaaa";
-            head.iter().position(|byte| {
-                thread::sleep(Duration::from_millis(200));
-                (&dripper).write_all(&[*byte]).is_err()
-            })
+            write_slowly(dripper, Duration::from_millis(200), head.chunks(1))
         });
         assert_serves(&server);
         assert!(silent.is_closed(), "a client without a request gets no answer");
@@ -47,7 +47,7 @@ fn slow_heads_are_cut_off_however_they_drip() {
         assert_eq!(dripping.reply().status, 408);
         assert!(started_at.elapsed() > Duration::from_secs(3));
         drop(dripping);
-        assert!(drip.join().unwrap().is_some(), "the dripping client could send everything");
+        assert!(drip.join().unwrap().is_err(), "the dripping client could send everything");
         all_are_gone(&mut server);
         let last = stop(server);
         assert_eq!(last["connections"]["timed_out"], 3, "{last}");
@@ -67,16 +67,8 @@ fn a_reader_that_stops_reading_is_reset_and_a_slow_one_is_not() {
         // within the timeout.
         let mut slow = server.client();
         slow.send("GET /large HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
-        let mut socket = slow.socket();
-        let mut received = Vec::new();
-        let mut buffer = vec![0; 200 << 10];
-        loop {
-            match socket.read(&mut buffer).expect("a slow reader is served to the end") {
-                0 => break,
-                taken => received.extend_from_slice(&buffer[..taken]),
-            }
-            thread::sleep(Duration::from_millis(30));
-        }
+        let received = read_slowly(slow.socket(), Duration::from_millis(30), 200 << 10);
+        let received = received.expect("a slow reader is served to the end");
         assert!(received.ends_with(&whole));
         server.wait_until("the stopped reader's end", |s| s["connections"]["timed_out"] == 1);
         let rest = stopped.read_to_end_or_reset();
@@ -138,7 +130,7 @@ fn pipelined_requests_are_answered_in_order_in_bounded_memory() {
     in_each(&ALL, |architecture| {
         // The responses are longer than all buffers of the kernel together.
         let requests = if architecture == "event" { 20_000 } else { 8_000 };
-        let mut server = serve(site.path(), architecture, &[]);
+        let server = serve(site.path(), architecture, &[]);
         let mut client = server.client();
         assert_eq!(client.get("/a").status, 200);
         let before = resident(&server);
@@ -153,15 +145,7 @@ fn pipelined_requests_are_answered_in_order_in_bounded_memory() {
             (&writer).write_all(&all).expect("the server takes all requests in the end");
         });
         // While the client does not read, the server must stop reading too.
-        let mut last = 0;
-        for _ in 0..100 {
-            thread::sleep(Duration::from_millis(100));
-            let sent = server.statistics()["bytes_sent"].as_u64().unwrap();
-            if sent == last && sent > 0 {
-                break;
-            }
-            last = sent;
-        }
+        wait_until_stalled(client.socket());
         let growth = resident(&server).saturating_sub(before);
         assert!(growth < 2 << 20, "{architecture}: one that does not read holds {growth} bytes");
         if architecture != "iterative" {
@@ -307,12 +291,9 @@ fn a_client_that_never_closes_after_a_refusal_is_left_alone_in_the_end() {
         assert_eq!(client.reply().status, 400);
         assert!(client.is_closed());
         let mut socket: &TcpStream = client.socket();
-        let started_at = Instant::now();
         // The client's side stays open and continues to send.
-        while socket.write_all(b"more").is_ok() {
-            assert!(started_at.elapsed() < PATIENCE, "the server listens for ever");
-            thread::sleep(Duration::from_millis(100));
-        }
+        let is_left_alone = becomes_true(PATIENCE, || socket.write_all(b"more").is_err());
+        assert!(is_left_alone, "the server listens for ever");
         all_are_gone(&mut server);
         stop(server);
     });

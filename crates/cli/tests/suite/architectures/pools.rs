@@ -8,6 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Waits for a time in which workers usually notice a stop, which nothing shows. If they have not, the
+/// test shows less, and does not fail.
+fn let_workers_notice_the_stop() {
+    thread::sleep(Duration::from_millis(50));
+}
+
 const WAYS: [&str; 4] = ["blocking", "exclusive", "reuseport", "mutex"];
 
 /// Runs `test` for both kinds of pool with every way to accept.
@@ -73,7 +79,7 @@ fn a_stop_is_heard_however_it_waits() {
         }
         server.signal(rustix::process::Signal::TERM);
         if way != "reuseport" {
-            thread::sleep(Duration::from_millis(50));
+            let_workers_notice_the_stop();
             for client in &mut held {
                 client.send("x");
                 assert_eq!(client.reply_to("POST").status, 405, "{architecture}, {way}");
@@ -116,7 +122,7 @@ fn a_stop_serves_clients_that_wait_for_a_place() {
         }
         server.signal(rustix::process::Signal::TERM);
         if architecture != "event" {
-            thread::sleep(Duration::from_millis(50));
+            let_workers_notice_the_stop();
             for client in &mut held {
                 client.send("x");
                 assert_eq!(client.reply_to("POST").status, 405, "{architecture}");

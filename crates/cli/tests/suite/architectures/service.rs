@@ -4,7 +4,7 @@ use super::{ALL, CONCURRENT, LAST, content, in_each, serve, site, stop};
 use pollux_testkit::{
     http::Client,
     serve::{Serve, describe},
-    wait_until,
+    stays_true, wait_until, wait_until_stalled,
 };
 use rustix::process::Signal;
 use std::{
@@ -30,7 +30,7 @@ fn all_serve_alike_and_count_alike() {
         }
         client
             .send("GET /large HTTP/1.1\r\nHost: test\r\n\r\nGET / HTTP/1.1\r\nHost: test\r\n\r\n");
-        thread::sleep(Duration::from_millis(20));
+        wait_until_stalled(client.socket());
         assert!(client.reply().body == content(LARGE));
         assert_eq!(client.reply().text(), "hello");
         client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n".repeat(2_000));
@@ -304,8 +304,8 @@ fn a_stop_ends_everything_when_its_time_is_over() {
             let started_at = Instant::now();
             server.signal_and_wait(Signal::TERM);
             if is_asked_twice {
-                thread::sleep(Duration::from_millis(100));
-                assert!(server.is_running(), "{architecture}");
+                let is_waiting = stays_true(Duration::from_millis(100), || server.is_running());
+                assert!(is_waiting, "{architecture}");
                 server.signal(Signal::TERM);
             }
             let (status, _) = server.wait();

@@ -1,7 +1,7 @@
 //! The disk tier when the server is killed, and when the disk is full.
 
 use super::{command, content, counter, is_hit, origin, printed, serve};
-use pollux_testkit::{http::Reply, serve::Serve};
+use pollux_testkit::{becomes_true, http::Reply, serve::Serve};
 use rustix::process::Signal;
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
     process::Command,
     sync::atomic::{AtomicUsize, Ordering::SeqCst},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// The number of objects in the test that kills the server.
@@ -193,12 +193,10 @@ fn a_full_disk_is_reported_once_and_answers_go_on() {
         assert_eq!(client.get(&target).text(), content(&target, 1));
     }
     let reports = |server: &Serve| server.stderr_text().matches("No space left").count();
-    let start = Instant::now();
     // The counter changes before the log line is written.
-    while counter(&control, "disk_failures") == 0 || reports(&server) == 0 {
-        assert!(start.elapsed() < PATIENCE, "the disk never was full: {}", server.stderr_text());
-        thread::sleep(Duration::from_millis(20));
-    }
+    let is_full =
+        becomes_true(PATIENCE, || counter(&control, "disk_failures") > 0 && reports(&server) > 0);
+    assert!(is_full, "the disk never was full: {}", server.stderr_text());
     // All objects are in memory nevertheless.
     version.store(2, SeqCst);
     for number in 0..100 {
@@ -214,11 +212,8 @@ fn a_full_disk_is_reported_once_and_answers_go_on() {
     assert_eq!(counter(&control, "disk_files"), 0);
     let target = "/n/1";
     assert_eq!(client.get(target).text(), content(target, 2));
-    let start = Instant::now();
-    while counter(&control, "disk_files") == 0 {
-        assert!(start.elapsed() < PATIENCE, "nothing is written: {}", server.stderr_text());
-        thread::sleep(Duration::from_millis(20));
-    }
+    let is_written = becomes_true(PATIENCE, || counter(&control, "disk_files") > 0);
+    assert!(is_written, "nothing is written: {}", server.stderr_text());
     assert_eq!(reports(&server), 1, "{}", server.stderr_text());
     assert!(server.stop().0.success());
 }

@@ -2,8 +2,8 @@
 //! when there is room again.
 
 use super::{BINARY, Reader};
-use pollux_testkit::{http::Client, serve::Serve};
-use std::{fs, path::PathBuf, process::Command, thread, time::Duration};
+use pollux_testkit::{http::Client, serve::Serve, wait_until};
+use std::{fs, path::PathBuf, process::Command};
 
 fn publish(client: &mut Client, data: &str) -> u16 {
     let body = format!("topic=a&data={data}");
@@ -53,8 +53,7 @@ fn a_full_disk_refuses_updates_until_there_is_room() {
         assert_eq!(publish(&mut client, &big), 503);
     }
     fs::remove_file(&filler).unwrap();
-    thread::sleep(Duration::from_millis(1500));
-    assert_eq!(publish(&mut client, "two"), 200);
+    wait_until("the hub to find room", || publish(&mut client, "two") == 200);
     // The connection has stayed open, and no refused update arrived.
     (0..stored).for_each(|_| assert_eq!(reader.line(), big));
     assert_eq!(reader.line(), "two");

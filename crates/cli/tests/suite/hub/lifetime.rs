@@ -30,6 +30,7 @@ fn subscribers_connect_again_and_miss_nothing() {
         number += 1;
         assert!(number < 600, "{} streams have ended", ended(&admin));
         publish(number);
+        // The pace of a publisher: streams end between its updates.
         thread::sleep(Duration::from_millis(50));
     }
     publish(number + 1);

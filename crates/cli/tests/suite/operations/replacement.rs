@@ -4,7 +4,7 @@ use super::{
     subscriber::{Subscriber, connect, publish},
     *,
 };
-use pollux_testkit::http::PATIENCE;
+use pollux_testkit::{becomes_true, http::PATIENCE};
 use std::time::{Duration, Instant};
 
 /// The path of a request at which a worker panics; only in debug builds.
@@ -29,10 +29,8 @@ fn panic_of(server: &Serve, mut client: Client, count: usize) -> Duration {
     let received = client.read_to_end_or_reset();
     assert!(received.is_empty(), "its connection is lost");
     let started_at = Instant::now();
-    while server.stderr_text().matches("another takes its place").count() < count {
-        assert!(started_at.elapsed() < PATIENCE, "{}", server.stderr_text());
-        thread::sleep(Duration::from_millis(1));
-    }
+    let messages = || server.stderr_text().matches("another takes its place").count();
+    assert!(becomes_true(PATIENCE, || messages() >= count), "{}", server.stderr_text());
     started_at.elapsed()
 }
 

@@ -1,7 +1,7 @@
 //! A rank that dies ends the run, and is named.
 
 use super::{Launcher, document, finish};
-use pollux_testkit::wait_for;
+use pollux_testkit::{becomes_true, wait_for};
 use std::{
     fs,
     net::TcpListener,
@@ -68,7 +68,6 @@ fn kill_one(launcher: Launcher, tag: &str, is_stand_in: bool) {
         "1h",
         "--json",
     ];
-    let since = Instant::now();
     let child = launcher.start(3, &tag, &arguments);
     let mut variables =
         vec![("POLLUX_TEST_TAG", Some(&tag[..])), (launcher.rank_variable(), Some("2"))];
@@ -83,10 +82,8 @@ fn kill_one(launcher: Launcher, tag: &str, is_stand_in: bool) {
     }
     let pid = wait_for("rank 2", || find(&variables));
     // Waits until the ranks have met, sent requests for three seconds, and reported some.
-    while answered.load(SeqCst) < 3 * RATE {
-        assert!(since.elapsed() < Duration::from_secs(90), "they send nothing");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let send = becomes_true(Duration::from_secs(90), || answered.load(SeqCst) >= 3 * RATE);
+    assert!(send, "they send nothing");
     let killed_at = Instant::now();
     rustix::process::kill_process(
         rustix::process::Pid::from_raw(pid).unwrap(),

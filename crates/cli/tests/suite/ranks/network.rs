@@ -117,6 +117,7 @@ fn answer(mut stream: TcpStream) {
     let head = String::from_utf8_lossy(&head);
     let path = head.split(' ').nth(1).unwrap_or_default();
     let delay_ms = path.trim_start_matches('/').parse().unwrap_or(0);
+    // A slow server: the path is the delay.
     thread::sleep(Duration::from_millis(delay_ms));
     let body = "x".repeat(delay_ms as usize);
     let reply = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());

@@ -2,8 +2,21 @@
 
 use super::{BINARY, INDEX, assert_serves, serve, site};
 use pollux_http::proxy_protocol::{Header, Version, write};
-use pollux_testkit::{http::Client, serve::Serve, with_descriptors};
-use std::net::{Ipv4Addr, SocketAddr};
+use pollux_testkit::{
+    growth_within, http::Client, pairs::poll_within, serve::Serve, with_descriptors,
+};
+use rustix::event::PollFlags;
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    thread,
+    time::Duration,
+};
+
+/// Waits until the server's clock, whose ticks are 100 ms long, has a later time for all workers, so that
+/// they tell an earlier use of a connection from a later one and have marked quiet connections as idle.
+fn let_ticks_pass(ticks: u32) {
+    thread::sleep(Duration::from_millis(100) * ticks + Duration::from_millis(50));
+}
 
 /// Opens more connections than the server accepts, and checks that it continues to serve its
 /// connections, accepts no others, and accepts again when connections end.
@@ -14,9 +27,8 @@ fn flood(mut server: Serve, connections: usize, held: std::ops::RangeInclusive<u
     assert!(held.contains(&open), "{open} connections are held");
     // Connections are accepted in the order in which they were made.
     assert_eq!(clients[0].get("/").text(), INDEX);
-    let waits = server.statistics()["waits"].as_u64().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    let spun = server.statistics()["waits"].as_u64().unwrap() - waits;
+    let waits = || server.statistics()["waits"].as_u64().unwrap();
+    let spun = growth_within(Duration::from_millis(300), waits);
     assert!(spun < 20, "{spun} waits while nothing could be accepted: a busy loop");
     let stderr = server.stderr_text();
     assert_eq!(stderr.matches("accepting stops at 20 connections").count(), 1, "{stderr}");
@@ -160,9 +172,9 @@ fn idle_connections_give_way_at_the_limit_unless_that_is_off() {
         for client in &mut idle {
             assert_eq!(client.get("/").text(), INDEX);
         }
-        // The server's clock has ticks of 100 ms. The second connection is not used again in a later
-        // tick, so it is the one that has been idle longest.
-        std::thread::sleep(std::time::Duration::from_millis(250));
+        // The second connection is not used again in a later tick, so it is the one that has been idle
+        // longest.
+        let_ticks_pass(2);
         for (_, client) in idle.iter_mut().enumerate().filter(|(index, _)| *index != 1) {
             assert_eq!(client.get("/").text(), INDEX);
         }
@@ -211,7 +223,7 @@ fn idle_connections_give_way_in_blocking_architectures() {
         for client in &mut idle {
             assert_eq!(client.get("/").text(), INDEX, "{what}");
         }
-        std::thread::sleep(std::time::Duration::from_millis(250));
+        let_ticks_pass(2);
         for (_, client) in idle.iter_mut().enumerate().filter(|(index, _)| *index != 1) {
             assert_eq!(client.get("/").text(), INDEX, "{what}");
         }
@@ -224,7 +236,7 @@ fn idle_connections_give_way_in_blocking_architectures() {
             .wait_until(&format!("one to give way: {what}"), |s| s["connections"]["evicted"] == 1);
         // All remaining idle connections give way one after another, and each only to a client that is
         // waiting. Before that, their workers have noticed that they are idle.
-        std::thread::sleep(std::time::Duration::from_millis(250));
+        let_ticks_pass(2);
         let mut more: Vec<Client> = (0..UNITS).map(|_| server.client()).collect();
         for client in &mut more {
             assert_eq!(client.get("/").text(), INDEX, "{what}");
@@ -246,11 +258,10 @@ fn many_of_one_client_give_way(
     connect: impl Fn(&Serve, u8) -> Client,
 ) {
     let mut older: Vec<Client> = (0..2).map(|_| connect(&server, 3)).collect();
-    // The server's clock has ticks of 100 ms.
-    std::thread::sleep(std::time::Duration::from_millis(250));
+    let_ticks_pass(2);
     let mut many: Vec<Client> = (0..10).map(|_| connect(&server, 2)).collect();
     // After this time each worker has marked its connection as idle. The workers do so in any order.
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    let_ticks_pass(5);
     let mut new: Vec<Client> = (4..6).map(|client| connect(&server, client)).collect();
     for client in older.iter_mut().chain(&mut new) {
         assert_eq!(client.get("/").text(), INDEX, "{what:?}");
@@ -328,9 +339,9 @@ fn a_sample_shows_the_address_that_holds_most_idle_connections() {
         client
     };
     let mut older: Vec<Client> = (0..LIMIT / 4).map(|_| connect(3)).collect();
-    std::thread::sleep(std::time::Duration::from_millis(250));
+    let_ticks_pass(2);
     let _many: Vec<Client> = (0..LIMIT * 3 / 4).map(|_| connect(2)).collect();
-    std::thread::sleep(std::time::Duration::from_millis(250));
+    let_ticks_pass(2);
     // More new clients than one look at the table finds candidates for.
     let _new: Vec<Client> = (10..50).map(connect).collect();
     for client in &mut older {
@@ -361,7 +372,8 @@ fn a_pool_without_eviction_has_new_clients_wait() {
     assert_eq!(idle.get("/").text(), INDEX);
     let mut late = server.client();
     late.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    let answered = poll_within(late.socket(), PollFlags::IN, Duration::from_millis(300));
+    assert!(answered.is_empty(), "the only worker is not free");
     assert_eq!(idle.get("/").text(), INDEX);
     drop(idle);
     assert_eq!(late.reply().text(), INDEX);

@@ -8,7 +8,6 @@ use std::{
     fs,
     os::unix::net::UnixDatagram,
     path::Path,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -82,10 +81,7 @@ fn the_combined_format_and_chosen_fields_come_from_a_file_too() {
 
 #[test]
 fn a_request_that_waits_long_is_in_the_log_of_slow_ones() {
-    let origin = Origin::start(|request| {
-        thread::sleep(Duration::from_millis(400));
-        request.ok("ok")
-    });
+    let origin = Origin::start(|request| request.after(Duration::from_millis(400)).ok("ok"));
     let site = site(0);
     let slow = site.path().join("slow");
     let route = format!("/slow={}", origin.url());
@@ -215,10 +211,7 @@ fn logs_work_in_the_sandbox() {
     if !sandbox::is_possible() {
         return;
     }
-    let origin = Origin::start(|request| {
-        thread::sleep(Duration::from_millis(100));
-        request.ok("ok")
-    });
+    let origin = Origin::start(|request| request.after(Duration::from_millis(100)).ok("ok"));
     let route = format!("/slow={}", origin.url());
     for architecture in ALL {
         let has_origin = architecture == EVENT;

@@ -50,10 +50,7 @@ fn the_log_has_the_address_that_the_header_says_whole_or_in_pieces() {
         }
         let mut slow = server.client();
         let whole = header(Version::V2);
-        for piece in whole.chunks(5) {
-            slow.send(piece);
-            thread::sleep(std::time::Duration::from_millis(5));
-        }
+        slow.send_slowly(std::time::Duration::from_millis(5), whole.chunks(5));
         slow.send(GET);
         assert_eq!(slow.reply().text(), INDEX, "{architecture:?}");
         let mut own = server.client();

@@ -1,14 +1,15 @@
 //! Signals that stop the server, and signals that request statistics.
 
 use super::{BINARY, INDEX, assert_serves, content, serve, site};
-use pollux_testkit::{KillOnDrop, http::Client, serve::describe, wait_until};
+use pollux_testkit::{
+    KillOnDrop, ended_within, http::Client, serve::describe, stays_true, wait_until,
+};
 use rustix::process::Signal;
 use std::{
     io::{BufRead, BufReader, Read},
     net::TcpStream,
     process::{Command, Stdio},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 #[test]
@@ -46,8 +47,7 @@ fn the_grace_time_ends_and_a_second_signal_ends_it_at_once() {
         stuck.socket().read_exact(&mut [0; 10]).unwrap();
         server.signal_and_wait(Signal::TERM);
         if second {
-            thread::sleep(Duration::from_millis(200));
-            assert!(server.is_running());
+            assert!(stays_true(Duration::from_millis(200), || server.is_running()));
             server.signal(Signal::TERM);
         }
         let (status, last) = server.wait();
@@ -87,14 +87,7 @@ fn an_access_log_without_a_reader_does_not_keep_a_server_from_ending() {
     }
     let pid = rustix::process::Pid::from_child(&server.0);
     rustix::process::kill_process(pid, Signal::TERM).unwrap();
-    let requested_at = Instant::now();
-    let status = loop {
-        if let Some(status) = server.0.try_wait().unwrap() {
-            break status;
-        }
-        assert!(requested_at.elapsed() < Duration::from_secs(60), "it does not end");
-        thread::sleep(Duration::from_millis(20));
-    };
+    let status = ended_within(Duration::from_secs(60), &mut server.0).expect("it ends");
     assert!(status.success(), "{}", describe(status));
     let mut rest = String::new();
     stderr.read_to_string(&mut rest).unwrap();
@@ -176,9 +169,9 @@ fn a_lost_standard_error_ends_nothing() {
     for signal in [Signal::USR1, Signal::HUP, Signal::USR1] {
         rustix::process::kill_process(pid, signal).unwrap();
         assert_eq!(Client::connect(&address).get("/").text(), INDEX, "after {signal:?}");
-        thread::sleep(Duration::from_millis(100));
+        let is_running = || server.0.try_wait().unwrap().is_none();
+        assert!(stays_true(Duration::from_millis(100), is_running), "it has ended");
     }
-    assert!(server.0.try_wait().unwrap().is_none(), "it has ended");
     rustix::process::kill_process(pid, Signal::TERM).unwrap();
     let status = server.0.wait().unwrap();
     assert!(status.success(), "{}", describe(status));

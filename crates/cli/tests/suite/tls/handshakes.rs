@@ -6,7 +6,7 @@ use super::{
     peer::{End, Peer, config, connect, drive},
     serve, site,
 };
-use pollux_testkit::{http::PATIENCE, serve::Serve};
+use pollux_testkit::{http::PATIENCE, serve::Serve, write_slowly};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::{ClientConnection, StreamOwned};
 use socket2::{Domain, Socket, Type};
@@ -141,13 +141,10 @@ fn a_handshake_may_take_ten_seconds() {
     let silent = TcpStream::connect(serve.address()).unwrap();
     let mut stuck = TcpStream::connect(serve.address()).unwrap();
     stuck.write_all(&hello).unwrap();
-    let mut dripping = TcpStream::connect(serve.address()).unwrap();
+    let dripping = TcpStream::connect(serve.address()).unwrap();
     let mut other_end = dripping.try_clone().unwrap();
     let drip = thread::spawn(move || {
-        hello.iter().any(|byte| {
-            thread::sleep(Duration::from_millis(300));
-            dripping.write_all(&[*byte]).is_err()
-        })
+        write_slowly(dripping, Duration::from_millis(300), hello.chunks(1)).is_err()
     });
     for socket in [&silent, &stuck, &other_end] {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -194,6 +191,7 @@ fn the_ten_seconds_are_for_every_handshake_and_for_nothing_else() {
 
         assert_eq!(silent.read_to_end(&mut Vec::new()).unwrap(), 0, "{arguments:?}");
         assert!(started_at.elapsed() > Duration::from_secs(9), "{arguments:?}");
+        // The time of a handshake is over for this connection too, which has ended its handshake.
         thread::sleep(Duration::from_secs(2));
         let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         established.write_all(request).unwrap();
@@ -238,6 +236,7 @@ fn a_chain_longer_than_the_sockets_buffer_is_sent() {
         let mut client = ClientConnection::new(config(), name).unwrap();
         client.write_tls(&mut socket).unwrap();
         let started_at = Instant::now();
+        // A slow client: the server's reply does not fit into its receive buffer.
         thread::sleep(Duration::from_millis(300));
         let mut stream = StreamOwned::new(client, socket);
         stream

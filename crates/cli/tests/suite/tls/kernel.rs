@@ -2,7 +2,7 @@
 
 use super::{POLLUX, big, curl, serve};
 use crate::guest;
-use pollux_testkit::serve::Serve;
+use pollux_testkit::{read_slowly, serve::Serve, wait_until_stalled};
 use rustls::{
     CipherSuite, ClientConfig, ClientConnection, RootCertStore, StreamOwned,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
@@ -13,7 +13,6 @@ use std::{
     net::TcpStream,
     process::Command,
     sync::Arc,
-    thread,
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
@@ -270,18 +269,9 @@ fn slow_clients_get_everything(site: &TempDir) {
                 &mut stream,
                 "GET /big HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
             );
-            // The server has time to fill the buffers.
-            thread::sleep(Duration::from_millis(300));
-            let mut got = Vec::new();
-            let mut piece = vec![0; 64 << 10];
-            loop {
-                // An end of stream without close_notify is an error.
-                match stream.read(&mut piece).unwrap() {
-                    0 => break,
-                    len => got.extend_from_slice(&piece[..len]),
-                }
-                thread::sleep(Duration::from_millis(pause_ms));
-            }
+            wait_until_stalled(stream.get_ref().get_ref());
+            // An end of stream without close_notify is an error.
+            let got = read_slowly(&mut stream, Duration::from_millis(pause_ms), 64 << 10).unwrap();
             assert!(got.ends_with(&big()), "{arguments:?}, {pause_ms} ms: {} bytes", got.len());
         }
         ends(serve, 4);

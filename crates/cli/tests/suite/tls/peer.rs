@@ -233,6 +233,7 @@ pub(super) fn drive(
             progressed_at = Instant::now();
         } else {
             assert!(progressed_at.elapsed() < PATIENCE, "nothing moves");
+            // Leaves the CPU to the server, whose next bytes one of many sockets will receive.
             thread::sleep(Duration::from_millis(1));
         }
     }

@@ -449,6 +449,7 @@ impl StoreFile {
 mod tests {
     use super::*;
     use crate::config::{HubConfig, HubStoreConfig};
+    use pollux_testkit::{wait_for, wait_until};
     use redb::ReadableTableMetadata;
 
     /// Opens a hub with this file and a history of this size, publishes updates of 1000 bytes, and closes it.
@@ -462,24 +463,13 @@ mod tests {
             let before = shared.head();
             let publication = Publication { topics, data, ..Publication::default() };
             assert_eq!(shared.publish(publication, None).unwrap(), None);
-            until(|| (shared.head() > before).then_some(()));
-        }
-    }
-
-    fn until<T>(mut is_so: impl FnMut() -> Option<T>) -> T {
-        let started_at = Instant::now();
-        loop {
-            if let Some(value) = is_so() {
-                return value;
-            }
-            assert!(started_at.elapsed() < Duration::from_secs(20), "timed out");
-            thread::sleep(Duration::from_millis(1));
+            wait_until("the update in the log", || shared.head() > before);
         }
     }
 
     fn stored(path: &Path) -> u64 {
         // The thread of the store may still have it open.
-        let database = until(|| Database::create(path).ok());
+        let database = wait_for("the database", || Database::create(path).ok());
         let view = database.begin_read().unwrap();
         view.open_table(UPDATES).unwrap().len().unwrap()
     }
@@ -490,7 +480,7 @@ mod tests {
         let path = directory.path().join("history");
         publish(&path, 1_000_000, 5);
         let limits = Limits::default();
-        let (mut file, _queue, _) = until(|| StoreFile::open(&path, &limits).ok());
+        let (mut file, _queue, _) = wait_for("the file", || StoreFile::open(&path, &limits).ok());
         // As if the last three had reached the disk although their commit had failed.
         let shared = HubShared::open(&Arc::new(HubConfig::new("/hub")), "http://h", 1).unwrap();
         let publication = Publication { topics: vec!["t".into()], ..Publication::default() };
@@ -546,7 +536,7 @@ mod tests {
         assert_eq!(contents.last().unwrap().0, 40, "the newest ones");
         // One that is larger than the history is read nevertheless, as the log would keep it.
         let limits = Limits { history_bytes: 10, ..Limits::default() };
-        let opened = until(|| open_file(&path, &limits).ok());
+        let opened = wait_for("the file", || open_file(&path, &limits).ok());
         assert_eq!(opened.1.len(), 1);
     }
 }

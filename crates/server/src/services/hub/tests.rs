@@ -16,7 +16,8 @@ use pollux_http::{
     request::{ParseStatus, parse},
 };
 use pollux_hub::{subscribers::Delivery, update::Publication};
-use std::{cell::Cell, sync::atomic::Ordering, time::Instant};
+use pollux_testkit::wait_until;
+use std::{cell::Cell, sync::atomic::Ordering};
 
 /// One worker's part of a hub.
 struct Bench {
@@ -260,12 +261,13 @@ fn until_the_history_has_been_read_new_subscribers_wait_too() {
     let mut bench = Bench::new(&shared, 0);
     let new = bench.wait(3, "X: y");
     assert!(matches!(new.0.phase, HubPhase::CatchUp(_)), "{:?}", new.0.phase);
-    let started_at = Instant::now();
-    while bench.commands() != [3] {
-        assert!(started_at.elapsed() < Duration::from_secs(30), "it gets no answer");
-        thread::sleep(Duration::from_millis(5));
-        bench.pump();
-    }
+    wait_until("an answer", || {
+        let is_woken = bench.commands() == [3];
+        if !is_woken {
+            bench.pump();
+        }
+        is_woken
+    });
     let (_, response) = bench.wake(3, new);
     assert!(response.starts_with("HTTP/1.1 503 "), "{response}");
 }
@@ -279,9 +281,10 @@ fn updates_become_too_old_in_quiet_times_too() {
     let mut late = Bench::new(&shared, 1);
     ["1", "2"].iter().for_each(|id| publish(&shared, id));
     early.pump();
-    // Far below the age, and then beyond it, also on a busy machine.
+    // The updates grow older, but stay far below the age, also on a busy machine.
     thread::sleep(Duration::from_millis(300));
     late.pump();
+    // Now they are too old.
     thread::sleep(Duration::from_millis(1800));
     for bench in [&mut early, &mut late] {
         bench.wait(3, "Last-Event-ID: earliest");
@@ -301,13 +304,10 @@ fn a_restart_makes_no_update_younger() {
     let open = || shared(|hub| hub.store = HubStoreConfig::File(directory.path().join("history")));
     let former = open();
     publish(&former, "1");
-    let started_at = Instant::now();
     // The thread of the store has finished when it has no reference any more.
-    while former.head() == 0 || Arc::strong_count(&former) > 1 {
-        assert!(started_at.elapsed() < Duration::from_secs(30), "it is not stored");
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("the update to be stored", || former.head() > 0 && Arc::strong_count(&former) == 1);
     drop(former);
+    // The update grows older while no hub runs.
     thread::sleep(Duration::from_millis(1100));
     let shared = open();
     let log = shared::lock(&shared.log);

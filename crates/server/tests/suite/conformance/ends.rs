@@ -2,7 +2,7 @@
 
 use super::{DISCIPLINES, TestServer};
 use pollux_testkit::{conformance::Site, http::Client};
-use std::{io::Read, net::Shutdown, num::NonZeroU32, thread, time::Duration};
+use std::{io::Read, net::Shutdown, num::NonZeroU32, time::Duration};
 
 /// Reads to the end of the stream and returns the text; a reset is a failure.
 fn read_all(client: &Client, what: &str) -> String {
@@ -28,19 +28,15 @@ fn a_server_that_ends_a_kept_connection_does_not_reset_it() {
         let interest = format!("{interest:?}");
         let mut client = server.client();
         client.send(GET.repeat(3));
-        // Long enough for the server to close the connection, if it closes immediately.
-        for _ in 0..3 {
-            thread::sleep(Duration::from_millis(50));
-            client.send(GET);
-        }
+        // The pauses are long enough for the server to close the connection, if it closes immediately.
+        client.send_slowly(Duration::from_millis(50), [GET; 3]);
         let text = read_all(&client, &interest);
         assert_eq!(text.matches("HTTP/1.1 200 OK").count(), 3, "{interest}: {text}");
         assert_eq!(text.matches("Connection: close").count(), 1, "{interest}: {text}");
         // A refused CONNECT, followed by bytes that were meant for the tunnel.
         let mut client = server.client();
         client.send("CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n");
-        thread::sleep(Duration::from_millis(50));
-        client.send([0x16, 3, 1, 2, 0, 1]);
+        client.send_slowly(Duration::from_millis(50), [[0x16, 3, 1, 2, 0, 1]]);
         assert!(read_all(&client, &interest).starts_with("HTTP/1.1 405 "), "{interest}");
     }
 }

@@ -125,7 +125,7 @@ fn read_slowly(server: &TestServer, content: &[u8], version: Version, setting: &
         if room == 0 {
             break;
         }
-        // The server's socket is full several times.
+        // A slow reader: the server's socket is full several times.
         if piece.is_multiple_of(16) {
             thread::sleep(Duration::from_millis(40));
         }

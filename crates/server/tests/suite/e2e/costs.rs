@@ -8,6 +8,7 @@ use pollux_server::{
     settings::Realm,
 };
 use pollux_sys::{Call, Counters};
+use pollux_testkit::wait_for;
 use std::{
     fs::File,
     thread::sleep,
@@ -197,16 +198,12 @@ fn threads() -> Fixture {
 /// Returns the statistics once they contain this many requests: a thread publishes its own just before
 /// it waits.
 fn figures(fixture: &Fixture, requests: u64) -> Statistics {
-    let begun = Instant::now();
-    loop {
+    let figures = wait_for(&format!("{requests} requests in the statistics"), || {
         let figures = fixture.server.statistics();
-        if figures.count(Counter::Requests) >= requests {
-            assert_eq!(figures.count(Counter::Requests), requests);
-            return figures;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "{figures:?}");
-        sleep(Duration::from_millis(5));
-    }
+        (figures.count(Counter::Requests) >= requests).then_some(figures)
+    });
+    assert_eq!(figures.count(Counter::Requests), requests);
+    figures
 }
 
 #[test]
@@ -268,6 +265,7 @@ fn a_client_that_is_no_longer_brisk_costs_one_wait() {
     let mut still = 0;
     while still < 5 {
         assert!(begun.elapsed() < Duration::from_secs(60), "it never waits for long");
+        // Long enough to show that no recv times out: there would be one every 100 ms.
         sleep(Duration::from_millis(200));
         let after = fixture.server.statistics();
         let calls = after.system_calls.since(&before.system_calls);

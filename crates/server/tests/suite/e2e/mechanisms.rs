@@ -7,7 +7,7 @@ use pollux_server::{
     Settings,
     config::{Architecture, Discipline, MechanismChoice},
 };
-use pollux_testkit::{http::Client, wait_until};
+use pollux_testkit::{growth_within, http::Client, wait_until, wait_until_stalled};
 use std::{
     io::Read,
     net::{Shutdown, TcpStream},
@@ -103,15 +103,15 @@ fn serve_alike() {
             assert_eq!(client.get("/").text(), "hello", "{name}");
         }
         assert_eq!(client.get("/empty").text(), "", "{name}");
-        for piece in ["GE", "T / HTTP/1.1\r\nHo", "st: test\r\n\r", "\n"] {
-            client.send(piece);
-            thread::sleep(Duration::from_millis(2));
-        }
+        client.send_slowly(
+            Duration::from_millis(2),
+            ["GE", "T / HTTP/1.1\r\nHo", "st: test\r\n\r", "\n"],
+        );
         assert_eq!(client.reply().text(), "hello", "{name}");
         // Large content, followed by a pipelined request that has to wait.
         client
             .send("GET /large HTTP/1.1\r\nHost: test\r\n\r\nGET / HTTP/1.1\r\nHost: test\r\n\r\n");
-        thread::sleep(Duration::from_millis(20));
+        wait_until_stalled(client.socket());
         client.send("GET /empty HTTP/1.1\r\nHost: test\r\n\r\n");
         assert_large(&client.reply().body, name);
         assert_eq!(client.reply().text(), "hello", "{name}");
@@ -150,11 +150,12 @@ fn see_the_end_that_came_while_they_were_sending() {
         let mut client = fixture.client();
         client.send("GET /large HTTP/1.1\r\nHost: test\r\n\r\n");
         client.socket().read_exact(&mut [0; 100]).unwrap();
-        // The sockets' buffers fill up: now the server cannot send any more.
-        thread::sleep(Duration::from_millis(50));
+        // The sockets' buffers fill up: then the server cannot send any more.
+        wait_until_stalled(client.socket());
         client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
         client.socket().shutdown(Shutdown::Write).unwrap();
-        // Time for the events of the request and of the end of stream to arrive.
+        // The events of the request and of the end of stream arrive, and the server must not act on
+        // them: nothing shows that they have arrived.
         thread::sleep(Duration::from_millis(50));
         let mut rest = Vec::new();
         let end = client.socket().read_to_end(&mut rest);
@@ -226,9 +227,8 @@ fn accept_all_clients_whatever_the_limit() {
             let name_only = &fixture.server.mechanism().name;
             let capabilities = registry::find(name_only).unwrap().capabilities;
             if !capabilities.contains(Capabilities::SPURIOUS_WAKEUPS) {
-                let waits = statistics.count(Counter::Waits);
-                thread::sleep(Duration::from_millis(100));
-                let spun = fixture.server.statistics().count(Counter::Waits) - waits;
+                let waits = || fixture.server.statistics().count(Counter::Waits);
+                let spun = growth_within(Duration::from_millis(100), waits);
                 assert!(spun < 20, "{name}: {spun} waits with nothing to do");
             }
             drop(clients);

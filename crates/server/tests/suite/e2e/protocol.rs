@@ -168,6 +168,7 @@ fn a_slow_reader_with_a_small_buffer_is_served_to_the_end() {
     while started_at.elapsed() < Duration::from_secs(6) {
         stream.read_exact(&mut buffer).expect("a slow reader is not reset");
         received.extend_from_slice(&buffer);
+        // The pace of the slow reader.
         thread::sleep(Duration::from_millis(100));
     }
     stream.read_to_end(&mut received).expect("all of it comes");

@@ -44,8 +44,7 @@ fn a_body_is_passed_on_as_it_comes_and_no_faster_than_it_is_taken() {
         let origin = Origin::start(|request| {
             // The origin is slow at first: in the meantime the rest of the body has to wait at the
             // client.
-            thread::sleep(Duration::from_millis(300));
-            let body = request.body();
+            let body = request.after(Duration::from_millis(300)).body();
             let is_right = body.iter().enumerate().all(|(i, &byte)| byte == (i / 7) as u8);
             request.ok(format!("{} {is_right}", body.len()))
         });
@@ -185,17 +184,11 @@ fn a_long_body_has_its_time_for_each_piece() {
         });
         let mut client = fixture.client();
         client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 200000\r\n\r\n");
-        for _ in 0..10 {
-            thread::sleep(Duration::from_millis(250));
-            client.send([b'x'; 20_000]);
-        }
+        client.send_slowly(Duration::from_millis(250), [[b'x'; 20_000]; 10]);
         assert_eq!(client.reply().text(), "200000", "{engine}");
         // A client that sends almost nothing does not get the timeout again for each piece.
         client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 200000\r\n\r\n");
-        for _ in 0..4 {
-            client.send("x");
-            thread::sleep(Duration::from_millis(100));
-        }
+        client.send_slowly(Duration::from_millis(100), ["x"; 4]);
         assert_eq!(client.reply().status, 408, "{engine}");
         fixture.stop();
     });

@@ -2,7 +2,7 @@
 
 use super::*;
 use pollux_cache::Store;
-use pollux_testkit::origin::Origin;
+use pollux_testkit::{origin::Origin, wait_until_stalled};
 use std::sync::{
     Mutex,
     atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
@@ -200,7 +200,7 @@ fn long_content_comes_whole_from_the_store() {
     }
     // A client that does not read for a while.
     client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n".repeat(5));
-    thread::sleep(Duration::from_millis(300));
+    wait_until_stalled(client.socket());
     for _ in 0..5 {
         assert!(client.reply().text() == body);
     }
@@ -210,13 +210,25 @@ fn long_content_comes_whole_from_the_store() {
 
 #[test]
 fn clients_that_miss_at_once_make_one_request() {
-    let origin = Origin::start(|request| {
-        thread::sleep(Duration::from_millis(500));
+    const CLIENTS: usize = 300;
+    let is_free = Arc::new(AtomicBool::new(false));
+    let gate = is_free.clone();
+    let origin = Origin::start(move |request| {
+        wait_until("the release", || gate.load(SeqCst));
         request.say(reply("Cache-Control: max-age=60\r\n", request.target()))
     });
     let (fixture, store) = cached(&origin, |config| config.workers = 3);
-    let mut clients: Vec<_> = (0..300).map(|_| fixture.client()).collect();
-    all_get(&mut clients, "/x", "/x");
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| fixture.client()).collect();
+    for client in &mut clients {
+        client.send("GET /x HTTP/1.1\r\nHost: test\r\n\r\n");
+    }
+    wait_until("all but one to wait for the first one's request", || {
+        store.statistics().collapsed == CLIENTS as u64 - 1
+    });
+    is_free.store(true, SeqCst);
+    for client in &mut clients {
+        assert_eq!(client.reply().text(), "/x");
+    }
     assert_eq!(origin.requests(), 1, "{:?}", store.statistics());
     fixture.stop();
 }
@@ -224,8 +236,8 @@ fn clients_that_miss_at_once_make_one_request() {
 #[test]
 fn clients_that_miss_at_once_make_one_request_for_each_variant() {
     let origin = Origin::start(|request| {
-        thread::sleep(Duration::from_millis(200));
-        request.say(reply("Cache-Control: max-age=60\r\nVary: X\r\n", "x"))
+        let reply = reply("Cache-Control: max-age=60\r\nVary: X\r\n", "x");
+        request.after(Duration::from_millis(200)).say(reply)
     });
     let (fixture, _) = cached(&origin, |config| config.workers = 2);
     let mut clients: Vec<_> = (0..20).map(|_| fixture.client()).collect();
@@ -242,8 +254,7 @@ fn clients_that_miss_at_once_make_one_request_for_each_variant() {
 #[test]
 fn a_client_that_waits_in_vain_gets_its_own_answer() {
     let origin = Origin::start(|request| {
-        thread::sleep(Duration::from_millis(200));
-        request.say(reply("Cache-Control: private\r\n", "mine"))
+        request.after(Duration::from_millis(200)).say(reply("Cache-Control: private\r\n", "mine"))
     });
     let (fixture, _) = cached(&origin, |config| config.workers = 2);
     let mut clients: Vec<_> = (0..20).map(|_| fixture.client()).collect();
@@ -294,14 +305,15 @@ fn an_origin_that_fails_is_stood_in_for_and_what_is_torn_is_not_kept() {
         });
     let (fixture, store) = cached(&origin, |_| {});
     assert_eq!(fixture.get("/sie").text(), "old");
-    for _ in 0..3 {
+    let mut gets = 0;
+    // An origin that fails is not tried for a while.
+    wait_until("the origin to be tried again", || {
         let reply = fixture.get("/sie");
         assert_eq!((reply.status, &*reply.text()), (200, "old"), "{reply:?}");
-        // An origin that fails is not tried for a while; wait until it is tried again.
-        thread::sleep(Duration::from_millis(1100));
-    }
-    assert!(origin.requests() >= 3, "{}", origin.requests());
-    assert_eq!(store.statistics().stale_if_error + store.statistics().stale_hits, 3);
+        gets += 1;
+        origin.requests() >= 3
+    });
+    assert_eq!(store.statistics().stale_if_error + store.statistics().stale_hits, gets);
     let mut client = fixture.client();
     client.send("GET /torn HTTP/1.1\r\nHost: test\r\n\r\n");
     assert!(client.read_to_end_or_reset().ends_with(b"torn"));
@@ -459,7 +471,7 @@ fn another_workers_fetch_wakes(has_own_tables: bool) {
     let ended = Arc::new(Mutex::new(Instant::now()));
     let sent = ended.clone();
     let origin = Origin::start(move |request| {
-        thread::sleep(Duration::from_millis(30));
+        request.after(Duration::from_millis(30));
         *sent.lock().unwrap() = Instant::now();
         request.say(reply("Cache-Control: max-age=60\r\n", request.target()))
     });

@@ -34,8 +34,7 @@ fn a_client_that_has_closed_its_side_may_still_read() {
             if request.target() == "/never" {
                 return !request.wait_for_close();
             }
-            thread::sleep(Duration::from_millis(200));
-            request.ok("late")
+            request.after(Duration::from_millis(200)).ok("late")
         });
         let fixture = Fixture::new(&[&origin.url()], |config, _| serve_with(config, engine));
         let send = |path: &str| {
@@ -60,8 +59,8 @@ fn a_client_that_has_closed_its_side_may_still_read() {
 fn a_stop_lets_requests_end_that_an_origin_is_answering() {
     let origin = Origin::start(|request| {
         request.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nla");
-        thread::sleep(Duration::from_millis(400));
-        request.say("te")
+        // The stop begins in the meantime.
+        request.after(Duration::from_millis(400)).say("te")
     });
     let fixture = Fixture::before(&origin.url());
     let mut client = fixture.client();

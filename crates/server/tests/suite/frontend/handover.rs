@@ -71,10 +71,7 @@ fn a_connection_is_given_with_what_was_read_of_it() {
         let mut rest = [0; 6];
         theirs.read_exact(&mut rest).unwrap();
         assert_eq!(&rest, b"a body", "{engine}");
-        for _ in 0..20 {
-            client.send("more");
-            thread::sleep(Duration::from_millis(2));
-        }
+        client.send_slowly(Duration::from_millis(2), ["more"; 20]);
         let after = fixture.server.statistics().count(Counter::Events);
         assert!(after < events + 15, "{engine}: {} events of what is not its own", after - events);
         theirs.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\ngiven").unwrap();
@@ -172,8 +169,8 @@ fn replies_to_earlier_requests_leave_first() {
         std::fs::write(fixture.directory.path().join("long"), &long).unwrap();
         let mut client = fixture.client();
         client.send("GET /long HTTP/1.1\r\nHost: t\r\n\r\nGET /app HTTP/1.1\r\nHost: t\r\n\r\n");
-        thread::sleep(Duration::from_millis(300));
-        assert!(given.try_recv().is_err(), "{engine}");
+        // The client has not read the first response yet.
+        assert!(given.recv_timeout(Duration::from_millis(300)).is_err(), "{engine}");
         assert!(client.reply().text() == long, "{engine}");
         let (first, mut theirs) = given.recv_timeout(PATIENCE).unwrap();
         assert!(first.starts_with(b"GET /app "), "{engine}");

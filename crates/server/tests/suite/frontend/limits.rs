@@ -11,7 +11,7 @@ fn a_request_that_finds_all_connections_in_use_waits_for_one() {
     let origin = Origin::start(|request| {
         let now = NOW.fetch_add(1, SeqCst) + 1;
         MOST.fetch_max(now, SeqCst);
-        thread::sleep(Duration::from_millis(20));
+        request.after(Duration::from_millis(20));
         NOW.fetch_sub(1, SeqCst);
         request.ok("done")
     });

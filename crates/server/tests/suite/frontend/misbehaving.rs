@@ -108,8 +108,7 @@ fn bytes_behind_a_reply_end_the_connection_and_answer_no_request() {
         let origin = Origin::start(move |request| {
             request.say(&reply);
             if pause > 0 {
-                thread::sleep(Duration::from_millis(pause));
-                request.say(extra);
+                request.after(Duration::from_millis(pause)).say(extra);
             }
             true
         });
@@ -188,8 +187,7 @@ fn an_origin_that_is_silent_is_a_504_and_one_that_is_slow_is_waited_for() {
             _ => {
                 request.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
                 "hello".chars().all(|character| {
-                    thread::sleep(Duration::from_millis(450));
-                    request.say(character.to_string())
+                    request.after(Duration::from_millis(450)).say(character.to_string())
                 })
             }
         });

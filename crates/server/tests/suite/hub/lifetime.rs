@@ -72,6 +72,7 @@ fn an_address_gets_its_place_back() {
 fn without_a_limit_streams_stay() {
     let hub = limited(0);
     let mut stream = hub.subscribe("match=a", &[]);
+    // Nothing ends the stream in a time that is longer than the limits of the other tests.
     std::thread::sleep(Duration::from_secs(3));
     hub.publish("a", "1");
     assert_eq!(stream.data(), "1");

@@ -151,7 +151,7 @@ fn the_content_of_a_query_may_begin_a_stream() {
     let head = "QUERY /.well-known/mercure HTTP/1.1\r\nHost: hub.test\r\nContent-Length: 7\r\n\
                 Content-Type: application/x-www-form-urlencoded\r\n\r\n";
     stream.write_all(head.as_bytes()).unwrap();
-    // The content arrives later than the head.
+    // A slow client: the content arrives later than the head.
     std::thread::sleep(Duration::from_millis(50));
     stream.write_all(b"match=a").unwrap();
     let mut text = String::new();

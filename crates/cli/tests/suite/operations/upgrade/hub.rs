@@ -99,6 +99,7 @@ fn upgrade_under_load(store: &[&str], check: impl FnOnce(u64)) {
                 let client = if number % 2 == 0 { &mut kept } else { &mut fresh };
                 publish(client, "a", &number.to_string());
                 published.store(number + 1, SeqCst);
+                // The pace of the publisher.
                 thread::sleep(Duration::from_millis(2));
             }
         })
@@ -150,6 +151,7 @@ fn a_successor_that_dies_leaves_the_history_on_disk() {
             let mut client = Client::connect(&address);
             while !ends.load(SeqCst) {
                 publish(&mut client, "a", &published.fetch_add(1, SeqCst).to_string());
+                // The pace of the publisher.
                 thread::sleep(Duration::from_millis(2));
             }
         })
