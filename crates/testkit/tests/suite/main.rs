@@ -6,6 +6,7 @@ mod failures;
 mod packages;
 mod publish;
 mod run_tests;
+mod sleeps;
 mod solaris_programs;
 mod static_unwinder;
 mod tidy;
