@@ -108,6 +108,31 @@ fn a_server_that_is_killed_while_it_writes() {
     assert!(from_disk[0] < OBJECTS, "it was killed before it had all");
 }
 
+/// Regression: if the disk was faster than the worker, the worker lost the wakeup, and the request waited
+/// for five seconds.
+#[test]
+fn a_response_from_the_disk_is_sent_at_once() {
+    const MOST: Duration = Duration::from_secs(4);
+    const TARGETS: usize = 60;
+    let directory = tempfile::tempdir().unwrap();
+    let kept = directory.path().join("kept");
+    let (origin, _) = origin();
+    let arguments = ["--cache-dir", kept.to_str().unwrap()];
+    let target = |number: usize| format!("/n/{number}");
+    let server = serve(&origin, &arguments);
+    assert_eq!(count_kept(&server, TARGETS, 1), 0);
+    assert!(server.stop().0.success());
+    let server = serve(&origin, &arguments);
+    let mut client = server.client();
+    for number in 0..TARGETS {
+        let started_at = Instant::now();
+        let reply = client.get(&target(number));
+        let took = started_at.elapsed();
+        assert!(is_hit(&reply) && took < MOST, "{number}: {took:?}: {reply:?}");
+    }
+    assert!(server.stop().0.success());
+}
+
 #[test]
 fn torn_files_are_thrown_away() {
     let directory = tempfile::tempdir().unwrap();

@@ -356,6 +356,10 @@ impl Proxy {
         let waiter = may_wait.then_some(number);
         let lookup = Lookup { request, site: SITE, waiter, has_waited };
         let decision = caching.handle.lookup(&lookup, now);
+        if matches!(decision, Decision::Wait) {
+            // Another thread may have ended the fetch already: its wakeup must find the exchange.
+            caching.waiting.insert(number, context.id());
+        }
         caching.deliver(context.reactor);
         match decision {
             Decision::Serve(hit) => {
@@ -373,7 +377,6 @@ impl Proxy {
                 ControlFlow::Break(Flow::<Exchange>::Done)
             }
             Decision::Wait => {
-                caching.waiting.insert(number, context.id());
                 let ticks = caching.set_notifier(context.reactor);
                 let mut state = self.exchange_of(context, request, consultation);
                 state.cached.waits += 1;
