@@ -21,6 +21,7 @@ use pollux_http::{
     reply::ReplyHead,
     request::{Method, Request},
 };
+use quick_cache::DefaultHashBuilder;
 use std::{
     collections::VecDeque,
     fmt,
@@ -52,7 +53,7 @@ pub(crate) struct Inner {
     pub(crate) config: Arc<Config>,
     pub(crate) disk: Option<Arc<DiskTier>>,
     pub(crate) shards: Box<[Mutex<Shard>]>,
-    hasher: quick_cache::DefaultHashBuilder,
+    hasher: DefaultHashBuilder,
     workers: RwLock<Vec<Option<Arc<WakeupQueue>>>>,
     /// The disk thread, and a channel that closes when the thread has released its directory.
     disk_ended: OnceLock<(ThreadId, Mutex<Receiver<()>>)>,
@@ -98,19 +99,62 @@ impl Store {
         directory: impl Directory,
         limit: u64,
     ) -> io::Result<Self> {
+        let (inner, disk, queue) = Self::with_tier(config, limit);
+        let mut worker = DiskWorker::new(directory);
+        worker.load_index(&disk, |key| inner.hash(key))?;
+        disk.open_now();
+        Self::start_disk(inner, disk, queue, || Some(worker))
+    }
+
+    /// Does the same as [`Store::with_directory`], but the new thread opens the directory and indexes
+    /// its files: for a process that takes over from another one, which still uses the directory.
+    /// `open` is called again and again as long as its error is [`io::ErrorKind::ResourceBusy`], for
+    /// at most two minutes. Until the files are indexed, responses are looked up in memory only; those
+    /// that are stored meanwhile are written afterwards.
+    ///
+    /// # Errors
+    /// The thread cannot be created. If the directory cannot be opened, this is logged and counted
+    /// ([`Statistics::disk_failures`]), and the store works without it.
+    pub fn with_directory_in_use<D: Directory>(
+        config: Config,
+        mut open: impl FnMut() -> io::Result<D> + Send + 'static,
+        limit: u64,
+    ) -> io::Result<Self> {
+        let (inner, disk, queue) = Self::with_tier(config, limit);
+        let (tier, hasher) = (disk.clone(), inner.hasher.clone());
+        let open = move || {
+            let worker = tier.await_directory(|| {
+                let mut worker = DiskWorker::new(open()?);
+                worker.load_index(&tier, |key| hash_with(&hasher, key))?;
+                Ok(worker)
+            })?;
+            tier.open();
+            Some(worker)
+        };
+        Self::start_disk(inner, disk, queue, open)
+    }
+
+    fn with_tier(config: Config, limit: u64) -> (Arc<Inner>, Arc<DiskTier>, Receiver<Job>) {
         let count = (config.limit_bytes / SHARD_LIMIT_MIN).clamp(1, SHARDS_MAX);
         let (disk, queue) = DiskTier::new(limit, config.tag_fields.clone());
         let disk = Arc::new(disk);
-        let inner = Arc::new(Inner::new(config, count, Some(disk.clone())));
-        let mut worker = DiskWorker::new(directory);
-        worker.load_index(&disk, |key| inner.hash(key))?;
+        (Arc::new(Inner::new(config, count, Some(disk.clone()))), disk, queue)
+    }
+
+    /// Starts the disk thread. It ends at once if `open` returns `None`.
+    fn start_disk<D: Directory>(
+        inner: Arc<Inner>,
+        disk: Arc<DiskTier>,
+        queue: Receiver<Job>,
+        open: impl FnOnce() -> Option<DiskWorker<D>> + Send + 'static,
+    ) -> io::Result<Self> {
         let store = Arc::downgrade(&inner);
         let (ends, ended) = channel::<()>();
         let thread = thread::Builder::new().name("cache-disk".into()).spawn(move || {
             // Variables are dropped in reverse order: the worker releases the directory before the
             // channel closes.
             let _ends = ends;
-            let mut worker = worker;
+            let Some(mut worker) = open() else { return };
             for job in queue {
                 if matches!(job, Job::Stop) {
                     break;
@@ -126,6 +170,15 @@ impl Store {
         })?;
         let _ = inner.disk_ended.set((thread.thread().id(), Mutex::new(ended)));
         Ok(Self { inner })
+    }
+
+    /// Lets another store use the directory of the disk tier, if there is one, as soon as everything
+    /// stored so far is written. This store then works in memory only, and removes the files of
+    /// responses that become invalid. Does not wait.
+    pub fn release_directory(&self) {
+        if let Some(disk) = &self.inner.disk {
+            disk.release();
+        }
     }
 
     /// Blocks until everything stored so far is written to the disk tier, if there is one, but for
@@ -172,6 +225,12 @@ impl Store {
     }
 }
 
+fn hash_with(hasher: &DefaultHashBuilder, key: &[u8]) -> u64 {
+    let mut hasher = hasher.build_hasher();
+    hasher.write(key);
+    hasher.finish()
+}
+
 impl Inner {
     fn new(config: Config, count: u64, disk: Option<Arc<DiskTier>>) -> Self {
         let config = Arc::new(config);
@@ -193,9 +252,7 @@ impl Inner {
     }
 
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write(key);
-        hasher.finish()
+        hash_with(&self.hasher, key)
     }
 
     fn shard_index(&self, hash: u64) -> usize {

@@ -41,6 +41,10 @@ pub trait Directory: Send + 'static {
     /// # Errors
     /// The file cannot be removed or does not exist.
     fn remove(&mut self, name: &str) -> io::Result<()>;
+
+    /// Lets another store use the directory. This store may still read and remove files, but writes
+    /// none any more.
+    fn release(&mut self) {}
 }
 
 /// A directory of the file system, locked for one store as long as this value lives. Two stores
@@ -49,14 +53,15 @@ pub trait Directory: Send + 'static {
 pub struct FsDirectory {
     path: PathBuf,
     /// The kernel releases the lock with the last descriptor of the file, even after kill -9.
-    _lock: fs::File,
+    lock: fs::File,
 }
 
 impl FsDirectory {
     /// Opens the directory at `path`. If it does not exist it is created with mode 0700.
     ///
     /// # Errors
-    /// The directory cannot be created or opened, or another process uses it.
+    /// The directory cannot be created or opened; or another process uses it
+    /// ([`ErrorKind::ResourceBusy`]).
     pub fn open(path: PathBuf) -> io::Result<Self> {
         use std::os::unix::fs::DirBuilderExt;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
@@ -67,7 +72,7 @@ impl FsDirectory {
             .truncate(false)
             .open(path.join(LOCK))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { path, _lock: lock }),
+            Ok(()) => Ok(Self { path, lock }),
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let path = path.display();
                 let message = format!(
@@ -105,5 +110,10 @@ impl Directory for FsDirectory {
 
     fn remove(&mut self, name: &str) -> io::Result<()> {
         fs::remove_file(self.path.join(name))
+    }
+
+    fn release(&mut self) {
+        // This fails only for a descriptor that is not open.
+        let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }

@@ -17,9 +17,10 @@ use std::{
     io,
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering},
         mpsc::{Receiver, Sender, channel},
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -31,6 +32,20 @@ const INDEX_BYTES_MAX: u64 = 256 << 20;
 const LOADS_MAX: usize = 1024;
 /// The number of groups of keys. A removal cancels only the queued writes of its own group.
 const GROUPS: usize = 256;
+
+/// The time for which the disk thread waits for a directory that another process uses. A server that
+/// is succeeded releases it at the end of the upgrade, which may take a minute.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(120);
+/// The pause between two attempts to open such a directory.
+const RELEASE_PAUSE: Duration = Duration::from_millis(10);
+
+/// The state of a tier: it waits for its directory, and its index is empty or incomplete. Objects
+/// are queued for writing.
+const WAITING: u8 = 0;
+/// The state of a tier that uses its directory.
+const OPEN: u8 = 1;
+/// The state of a tier that has released its directory, or never got it. Files are only removed.
+const RELEASED: u8 = 2;
 
 /// A job of the disk thread. Jobs run in order, so that a file is written before it is removed.
 #[derive(Debug)]
@@ -54,6 +69,11 @@ pub(crate) enum Job {
     },
     /// Delete files that are no longer in the index.
     Remove(Vec<u64>),
+    /// Look files up from now on: the index is complete, and the objects that were queued in the
+    /// meantime have replaced older files.
+    Open,
+    /// Let another store use the directory.
+    Release,
     Stop,
     /// Report when all earlier jobs are done.
     Flush(Sender<()>),
@@ -70,13 +90,15 @@ pub(crate) struct DiskTier {
     /// take effect after it.
     removals: [AtomicU64; GROUPS],
     failures: AtomicU64,
+    /// [`WAITING`], [`OPEN`] or [`RELEASED`].
+    state: AtomicU8,
     limit: u64,
     tag_fields: Vec<Box<str>>,
 }
 
 impl DiskTier {
-    /// Creates a tier of `limit` bytes. Also returns the receiving end of the job queue, for the
-    /// disk thread.
+    /// Creates a tier of `limit` bytes, which waits for its directory. Also returns the receiving
+    /// end of the job queue, for the disk thread.
     pub(crate) fn new(limit: u64, tag_fields: Vec<Box<str>>) -> (Self, Receiver<Job>) {
         let (jobs, queue) = channel();
         let disk = Self {
@@ -86,6 +108,7 @@ impl DiskTier {
             queued_loads: AtomicUsize::new(0),
             removals: [const { AtomicU64::new(0) }; GROUPS],
             failures: AtomicU64::new(0),
+            state: AtomicU8::new(WAITING),
             limit,
             tag_fields,
         };
@@ -100,10 +123,68 @@ impl DiskTier {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn state(&self) -> u8 {
+        self.state.load(Ordering::Acquire)
+    }
+
+    /// Returns whether the state was `from`; then it is `to` now.
+    fn change_state(&self, from: u8, to: u8) -> bool {
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Begins to look files up: the index is complete, and nothing is queued.
+    pub(crate) fn open_now(&self) {
+        self.state.store(OPEN, Ordering::Release);
+    }
+
+    /// Notes that the index is complete. The files are found after the jobs that are queued by now.
+    pub(crate) fn open(&self) {
+        let _ = self.jobs.send(Job::Open);
+    }
+
+    /// Calls `open` until the directory is not in use by another process. Returns `None` if that
+    /// takes too long, or if the directory cannot be opened, or if it is no longer needed.
+    pub(crate) fn await_directory<F>(&self, open: impl FnMut() -> io::Result<F>) -> Option<F> {
+        let opened = self.await_release(open);
+        if let Err(error) = &opened
+            && self.change_state(WAITING, RELEASED)
+        {
+            tracing::warn!("cache directory: {error}; responses are kept in memory only");
+            self.failures.fetch_add(1, Ordering::Relaxed);
+        }
+        opened.ok()
+    }
+
+    fn await_release<F>(&self, mut open: impl FnMut() -> io::Result<F>) -> io::Result<F> {
+        let until = Instant::now() + RELEASE_TIMEOUT;
+        loop {
+            match open() {
+                Err(error)
+                    if error.kind() == io::ErrorKind::ResourceBusy
+                        && self.state() == WAITING
+                        && Instant::now() < until =>
+                {
+                    thread::sleep(RELEASE_PAUSE);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Lets another store use the directory, after the jobs that are queued by now. Files are no
+    /// longer read or written for requests; only those of URLs that become invalid are removed.
+    pub(crate) fn release(&self) {
+        self.state.store(RELEASED, Ordering::Release);
+        let _ = self.jobs.send(Job::Release);
+    }
+
     /// Queues `object` for writing. It is skipped if too much is queued already; it remains in
     /// memory.
     pub(crate) fn write(&self, hash: u64, object: &Object) {
         let bytes = object.weight();
+        if self.state() == RELEASED {
+            return;
+        }
         if self.queued_bytes.load(Ordering::Relaxed) + bytes > QUEUE_BYTES_MAX {
             return;
         }
@@ -115,7 +196,7 @@ impl DiskTier {
     /// Returns the number of the file that answers `request`, unless too many loads are queued.
     pub(crate) fn find(&self, hash: u64, key: &[u8], request: &Request<'_>) -> Option<u64> {
         let is_busy = self.queued_loads.load(Ordering::Relaxed) >= LOADS_MAX;
-        if is_busy { None } else { self.index().find(hash, key, request) }
+        if is_busy || self.state() != OPEN { None } else { self.index().find(hash, key, request) }
     }
 
     /// Queues a load. `ticket` identifies the pending fetch that waits for it.
@@ -190,13 +271,19 @@ impl DiskTier {
     }
 
     /// Blocks until all queued jobs are done, but for at most `timeout`. Returns whether they are.
+    /// Does not wait for a directory that another process uses.
     pub(crate) fn flush(&self, timeout: Duration) -> bool {
+        if self.state() == WAITING {
+            return true;
+        }
         let (done, wait) = channel();
         self.jobs.send(Job::Flush(done)).is_ok() && wait.recv_timeout(timeout).is_ok()
     }
 
     /// Ends the thread after the jobs queued so far.
     pub(crate) fn stop(&self) {
+        // The thread may still wait for its directory.
+        let _ = self.change_state(WAITING, RELEASED);
         let _ = self.jobs.send(Job::Stop);
     }
 
@@ -213,6 +300,8 @@ pub(crate) struct DiskWorker<F> {
     next: u64,
     /// The time of the last failed write, while the failure is logged and not yet over.
     failed_at: Option<Instant>,
+    /// Whether another store may use the directory.
+    is_released: bool,
 }
 
 /// A nearly full disk may accept short files and reject long ones. Recovery is logged only after no
@@ -228,10 +317,11 @@ fn name(number: u64) -> String {
 
 impl<F: Directory> DiskWorker<F> {
     pub(crate) fn new(directory: F) -> Self {
-        Self { directory, next: 0, failed_at: None }
+        Self { directory, next: 0, failed_at: None, is_released: false }
     }
 
-    /// Indexes the existing files, the oldest first, and deletes damaged ones.
+    /// Indexes the existing files, the oldest first, and deletes damaged ones, and those of a group
+    /// in which anything was removed since the tier exists.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -263,10 +353,16 @@ impl<F: Directory> DiskWorker<F> {
                 continue;
             };
             let tags = tags_of(object.fields(), &disk.tag_fields);
+            let hash = hash(object.key());
             let gone = {
                 let mut index = disk.index();
-                let mut gone =
-                    index.put(hash(object.key()), number, header.file_len(), &object, tags);
+                // Responses may be removed while the files are being indexed.
+                let is_removed = disk.removals(hash).load(Ordering::SeqCst) != 0;
+                let mut gone = if is_removed {
+                    vec![number]
+                } else {
+                    index.put(hash, number, header.file_len(), &object, tags)
+                };
                 // Limit the index now: the directory may hold more files than it has memory for.
                 // The limit of the files is applied after all are indexed, because later files may
                 // replace earlier ones.
@@ -296,7 +392,11 @@ impl<F: Directory> DiskWorker<F> {
     ) {
         match job {
             Job::Write { hash, object, removals } => {
-                let written = self.write(disk, hash, &object, removals);
+                // A worker may have queued it while the directory was being released.
+                let written = match self.is_released {
+                    true => Ok(()),
+                    false => self.write(disk, hash, &object, removals),
+                };
                 if written.is_err() {
                     disk.failures.fetch_add(1, Ordering::Relaxed);
                 }
@@ -317,6 +417,14 @@ impl<F: Directory> DiskWorker<F> {
                 let _ = reader.send(self.load(number));
             }
             Job::Remove(numbers) => self.remove(&numbers),
+            Job::Open => {
+                // It may have been released while the files were being indexed.
+                let _ = disk.change_state(WAITING, OPEN);
+            }
+            Job::Release => {
+                self.is_released = true;
+                self.directory.release();
+            }
             Job::Stop => {}
             Job::Flush(done) => {
                 let _ = done.send(());

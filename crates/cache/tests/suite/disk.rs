@@ -181,6 +181,96 @@ fn a_directory_is_used_by_one_store_only() {
     assert_eq!(stored(&mut harness, "/", ""), Some(body(1)));
 }
 
+/// Starts a second store for the directory of one that still uses it.
+fn open_in_use(path: &std::path::Path) -> Harness {
+    let path = path.to_owned();
+    let open = move || FsDirectory::open(path.clone());
+    let store = Store::with_directory_in_use(Config::default(), open, LIMIT).unwrap();
+    Harness { cache: store.handle(), now: START }
+}
+
+/// Waits until one of these responses is found; then all files are indexed.
+fn await_index(harness: &mut Harness, numbers: std::ops::Range<usize>) {
+    let began = Instant::now();
+    while !numbers.clone().any(|number| stored(harness, &format!("/{number}"), "").is_some()) {
+        assert!(began.elapsed() < FLUSH_TIMEOUT, "no file is found");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// As in a live upgrade: the second store opens the directory while the first still uses it, and gets
+/// its files when the first releases it.
+#[test]
+fn a_store_takes_over_the_directory_of_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cache");
+    let mut first = open_store(FsDirectory::open(path.clone()).unwrap(), LIMIT);
+    (0..3).for_each(|number| drop(get(&mut first, &format!("/{number}"), "", &wire(number))));
+    let mut second = open_in_use(&path);
+    assert_eq!(stored(&mut second, "/0", ""), None, "the first store still has the directory");
+    assert_eq!(get(&mut second, "/1", "", &reply(200, FRESH, "newer")).0, "newer");
+    first.cache.store().release_directory();
+    await_index(&mut second, 0..1);
+    assert_eq!(stored(&mut second, "/2", ""), Some(body(2)));
+    assert_eq!(second.cache.store().statistics().disk_files, 3);
+
+    // The first store writes nothing any more, but goes on in memory.
+    assert_eq!(get(&mut first, "/3", "", &wire(3)).0, body(3));
+    assert_eq!(stored(&mut first, "/3", ""), Some(body(3)));
+    assert!(first.cache.store().flush(FLUSH_TIMEOUT));
+    assert_eq!(second.cache.store().statistics().disk_failures, 0);
+    drop((first, second));
+    let mut third = open_store(FsDirectory::open(path).unwrap(), LIMIT);
+    assert_eq!(stored(&mut third, "/0", ""), Some(body(0)));
+    assert_eq!(stored(&mut third, "/1", "").as_deref(), Some("newer"));
+    assert_eq!(stored(&mut third, "/3", ""), None);
+}
+
+/// A response that becomes invalid before the files are indexed must not come back from its file.
+#[test]
+fn a_store_that_waits_for_its_directory_remembers_what_became_invalid() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cache");
+    let mut first = open_store(FsDirectory::open(path.clone()).unwrap(), LIMIT);
+    (0..10).for_each(|number| drop(get(&mut first, &format!("/{number}"), "", &wire(number))));
+    let mut second = open_in_use(&path);
+    second.exchange(&request("POST /0", ""), Some(&reply(200, "", "")));
+    first.cache.store().release_directory();
+    // Another response may be in the group of the invalid one, and is then removed, too.
+    await_index(&mut second, 1..10);
+    assert_eq!(stored(&mut second, "/0", ""), None);
+}
+
+/// A response that becomes invalid in the process that ends must not come back from its file.
+#[test]
+fn a_store_that_has_released_its_directory_removes_invalid_files() {
+    let directory = SimulatedDirectory::default();
+    let mut first = open_store(directory.clone(), LIMIT);
+    (1..3).for_each(|number| drop(get(&mut first, &format!("/{number}"), "", &wire(number))));
+    assert!(first.cache.store().flush(FLUSH_TIMEOUT));
+    first.cache.store().release_directory();
+    first.exchange(&request("POST /1", ""), Some(&reply(200, "", "")));
+    assert!(first.cache.store().flush(FLUSH_TIMEOUT));
+    let mut second = open_store(directory, LIMIT);
+    assert_eq!(stored(&mut second, "/1", ""), None);
+    assert_eq!(stored(&mut second, "/2", ""), Some(body(2)));
+}
+
+/// A store whose directory is never released ends at once, without it.
+#[test]
+fn a_store_that_waits_for_its_directory_ends_at_once() {
+    let open = || Err::<SimulatedDirectory, _>(io::ErrorKind::ResourceBusy.into());
+    let store = Store::with_directory_in_use(Config::default(), open, LIMIT).unwrap();
+    let mut harness = Harness { cache: store.handle(), now: START };
+    drop(store);
+    get(&mut harness, "/1", "", &wire(1));
+    assert_eq!(stored(&mut harness, "/1", ""), Some(body(1)), "it is in memory");
+    let began = Instant::now();
+    assert!(harness.cache.store().flush(FLUSH_TIMEOUT), "nothing to wait for");
+    drop(harness);
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
 #[test]
 fn a_load_from_disk_is_reported_in_cache_status() {
     let directory = SimulatedDirectory::default();

@@ -194,6 +194,9 @@ impl Server {
         }
         self.listeners.clear();
         self.replacements = None;
+        // The successor waits for the directories of caches.
+        let stores = self.config.iter().flat_map(|config| config.cache_stores());
+        stores.for_each(pollux_cache::Store::release_directory);
         for worker in self.event_workers() {
             worker.remote().end_upgrade(WorkerCommand::Leave { drain });
         }

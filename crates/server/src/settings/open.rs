@@ -1,13 +1,24 @@
 //! Converts plain data into the settings that a server runs with: opens caches, and fills in defaults
 //! that depend on the environment.
 
+<<<<<<< HEAD:crates/server/src/settings/open.rs
 use super::{FrontendConfig, GuestbookConfig, OriginTls, Realm, Settings, VirtualHost};
 use crate::config::{
     ClientTrust, Config, ForwardedPolicy, SiteConfig, SiteSection, Store, Timeouts,
+=======
+use super::{ConfigFile, SiteSection};
+use crate::{
+    config::{
+        ClientTrust, Config, ForwardedPolicy, FrontendConfig, GuestbookConfig, LogConfig,
+        OriginTls, Realm, SiteConfig, SlowLog, Store, Timeouts, VirtualHost,
+    },
+    upgrade,
+>>>>>>> ec6c2fac (upgrade: the successor takes over the cache's directory):crates/server/src/config/file/open.rs
 };
 use anyhow::Context;
+use pollux_cache::FsDirectory;
 use pollux_http::Limits;
-use std::{path::PathBuf, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc};
 
 impl Config {
     /// Creates the settings of a server: opens caches and reads the templates of guestbooks.
@@ -175,11 +186,22 @@ impl SiteSection {
             config.rewritten_fields.retain(|name| !name.contains("forwarded"));
         }
         let Some(path) = &self.cache_dir else { return Ok(pollux_cache::Store::new(config)) };
-        pollux_cache::FsDirectory::open(path.clone())
-            .and_then(|directory| {
-                pollux_cache::Store::with_directory(config, directory, self.cache_dir_size.0)
-            })
-            .with_context(|| format!("--cache-dir {}", path.display()))
+        let size = self.cache_dir_size.0;
+        let open = {
+            let path = path.clone();
+            move || FsDirectory::open(path.clone())
+        };
+        match open() {
+            Ok(directory) => pollux_cache::Store::with_directory(config, directory, size),
+            // The server that this process succeeds uses it, and releases it at the end of the upgrade.
+            Err(error)
+                if error.kind() == io::ErrorKind::ResourceBusy && upgrade::is_in_progress() =>
+            {
+                pollux_cache::Store::with_directory_in_use(config, open, size)
+            }
+            Err(error) => Err(error),
+        }
+        .with_context(|| format!("--cache-dir {}", path.display()))
     }
 
     fn guestbook(

@@ -1,5 +1,6 @@
 //! SIGUSR2 and `pollux ctl upgrade`: a new process takes over.
 
+mod cache;
 mod clients;
 mod failures;
 mod hub;
