@@ -12,6 +12,7 @@ use std::{
     io,
     os::fd::OwnedFd,
     sync::{Arc, Condvar, Mutex, PoisonError, mpsc::Sender},
+    thread,
 };
 
 /// Accepts connections and starts a thread for each, until a stop has been requested and all
@@ -108,6 +109,11 @@ struct End {
 
 impl Drop for End {
     fn drop(&mut self) {
+        if thread::panicking() {
+            // The next connection gets another thread in any case.
+            self.scoreboard.count_replacement();
+            tracing::error!("a thread panicked and lost its connection");
+        }
         self.scoreboard.leave(self.index);
         self.running.remove();
     }

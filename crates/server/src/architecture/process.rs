@@ -349,7 +349,9 @@ impl Processes {
         while let Some((id, ending)) = sys::reap_child().context("waitpid")? {
             // A process may have children that were started before it became this program
             // (execve(2)).
-            let Some(Child { role, started_at, .. }) = self.children.remove(&id) else { continue };
+            let Some(Child { role, started_at, is_killed }) = self.children.remove(&id) else {
+                continue;
+            };
             self.leave(role);
             let lived = now.saturating_duration_since(started_at);
             match role {
@@ -365,6 +367,10 @@ impl Processes {
                 Role::One { .. } => {
                     if ending != ChildStatus::Exit(0) {
                         tracing::warn!("process {id} has ended ({ending}), and its connection");
+                        // The next connection gets another process in any case.
+                        if !is_killed {
+                            self.plan.scoreboard.count_replacement();
+                        }
                     }
                     if let Some(acceptor) = &mut self.acceptor {
                         acceptor.slot_is_free();

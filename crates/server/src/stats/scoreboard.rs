@@ -125,7 +125,7 @@ impl Scoreboard {
         }
     }
 
-    /// Counts a process that has replaced one that died.
+    /// Counts a worker that has died, and that another one replaces.
     pub(crate) fn count_replacement(&self) {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.left.counts[Counter::WorkersReplaced] += 1;
