@@ -1,6 +1,6 @@
 //! Access control and limits for clients: allow and deny lists, and limits for each client address.
 //!
-//! All workers share [`ClientLimits`], which decides. Each worker has its own [`ClientTable`] with the
+//! All workers share [`ClientLimits`], which decides; processes share the counts in it. Each worker has its own [`ClientTable`] with the
 //! address of each connection. Both exist only if something is configured, so that a server without
 //! these settings has no cost.
 
@@ -8,6 +8,7 @@ mod access;
 mod guard;
 mod network;
 mod rate;
+mod shared;
 mod sources;
 mod table;
 
@@ -15,6 +16,7 @@ pub use network::Network;
 pub use rate::Rate;
 pub use sources::ProxySource;
 
+use guard::ADDRESSES_MAX;
 pub(crate) use guard::{ClientLimits, RefusalReason};
 pub(crate) use network::client_key;
 pub(crate) use table::ClientTable;

@@ -368,7 +368,8 @@ impl Server {
         let addresses = queues.addresses()?;
         let ends = Ends::new(at_end);
         let scoreboard = Arc::new(Scoreboard::new(slots).context("no memory that workers share")?);
-        let rules = Arc::new(Rules::new(&config));
+        let rules = Rules::of_slots(&config, slots).context("no memory that workers share")?;
+        let rules = Arc::new(rules);
         let log = config.log.clone();
         let plan =
             Plan { config, rules, tree, contents, assignment, queues, max_connections, scoreboard };

@@ -338,6 +338,9 @@ impl Processes {
 
     fn leave(&self, role: Role) {
         if let Role::Pool { slot, .. } | Role::One { slot } = role {
+            if let Some(guard) = &self.plan.rules.guard {
+                guard.free_slot(slot);
+            }
             self.plan.scoreboard.leave(slot);
         }
     }

@@ -1,11 +1,12 @@
-//! Admission of connections and requests. All workers of a process share it.
+//! Admission of connections and requests. All workers of a server share it.
 
-use super::{ClientConfig, Rate, access::AccessLists, network};
+use super::{ClientConfig, Rate, access::AccessLists, network, shared::SharedUse};
 use crate::stats::Counter;
 use hashlink::LruCache;
 use std::{
     collections::{HashMap, hash_map::Entry},
     hash::{BuildHasher, RandomState},
+    io,
     net::IpAddr,
     num::NonZeroU32,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -15,7 +16,7 @@ use std::{
 /// The maximum number of addresses whose rates are remembered; each needs some 72 bytes. If there
 /// are more, the address that has been quiet longest is forgotten, and may then have a whole burst
 /// again.
-pub(crate) const ADDRESSES_MAX: usize = 65_536;
+pub(super) const ADDRESSES_MAX: usize = 65_536;
 /// The number of parts over which addresses are distributed. Each part has its own lock, so that
 /// workers rarely wait for each other.
 const PARTS: usize = 64;
@@ -52,6 +53,8 @@ pub(crate) struct ClientLimits {
     started: Instant,
     hasher: RandomState,
     parts: Box<[Mutex<Part>]>,
+    /// Replaces `parts` if the workers are processes.
+    shared: Option<SharedUse>,
 }
 
 #[derive(Debug)]
@@ -96,7 +99,35 @@ impl ClientLimits {
             started: Instant::now(),
             hasher: RandomState::new(),
             parts: (0..PARTS).map(|_| Mutex::new(part())).collect(),
+            shared: None,
         })
+    }
+
+    /// Does the same as [`ClientLimits::new`], for a server whose workers are processes. Each has a slot
+    /// of the scoreboard, of which there are `slots`. Must be called before they are forked.
+    ///
+    /// # Errors
+    /// No memory is left.
+    pub(crate) fn for_processes(config: &ClientConfig, slots: usize) -> io::Result<Option<Self>> {
+        let Some(mut limits) = Self::new(config) else { return Ok(None) };
+        if config.has_limits() {
+            limits.shared = Some(SharedUse::new(slots)?);
+        }
+        Ok(Some(limits))
+    }
+
+    /// Sets the slot of this process, which serves one connection at a time.
+    pub(crate) fn claim_slot(&self, slot: usize) {
+        if let Some(shared) = &self.shared {
+            shared.claim(slot);
+        }
+    }
+
+    /// Notes that the process with this slot has ended, and its connection with it.
+    pub(crate) fn free_slot(&self, slot: usize) {
+        if let Some(shared) = &self.shared {
+            shared.forget(slot);
+        }
     }
 
     fn now_ns(&self) -> u64 {
@@ -133,6 +164,9 @@ impl ClientLimits {
         if self.connections.is_none() && rate.is_none() {
             return Ok(());
         }
+        if let Some(shared) = &self.shared {
+            return shared.enter(address, self.connections, rate, self.now_ns());
+        }
         let client = network::client(address);
         let mut part = self.part(client);
         if let Some(most) = self.connections
@@ -156,6 +190,9 @@ impl ClientLimits {
         if self.connections.is_none() {
             return;
         }
+        if let Some(shared) = &self.shared {
+            return shared.leave();
+        }
         let client = network::client(address);
         if let Entry::Occupied(mut open) = self.part(client).open.entry(client) {
             *open.get_mut() -= 1;
@@ -171,6 +208,9 @@ impl ClientLimits {
     /// The rate is exceeded; the value is the time until a request is admitted again.
     pub(crate) fn request(&self, address: IpAddr) -> Result<(), Duration> {
         let Some(rate) = self.request_rate else { return Ok(()) };
+        if let Some(shared) = &self.shared {
+            return shared.request(address, rate, self.now_ns()).map_err(Duration::from_nanos);
+        }
         let client = network::client(address);
         let mut part = self.part(client);
         let arrivals = part.rates.entry(client).or_insert_with(Arrivals::default);

@@ -38,19 +38,6 @@ impl Config {
                 "join networks that touch",
             ));
         }
-        if self.architecture.value.has_processes() {
-            for (name, is_set) in [
-                ("limit-connections-per-address", self.limit_connections_per_address.0.is_some()),
-                ("limit-accept-rate", self.limit_accept_rate.is_some()),
-                ("limit-request-rate", self.limit_request_rate.is_some()),
-            ] {
-                if is_set {
-                    let message = "addresses are counted in memory that processes do not share";
-                    let help = "use the architecture event, iterative, threaded or prethreaded";
-                    faults.push(Fault::at(&[Key::Name(name)], message, help));
-                }
-            }
-        }
         faults
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     },
 };
 use pollux_http::{Limits, request::Request};
-use std::{net::IpAddr, os::fd::OwnedFd, sync::Arc};
+use std::{io, net::IpAddr, os::fd::OwnedFd, sync::Arc};
 
 /// The part of the configuration that is necessary to answer a request, in the form in which it is used.
 #[derive(Debug)]
@@ -86,6 +86,19 @@ impl Rules {
             proxy_sources: config.clients.proxy_protocol.clone(),
             tls: config.tls.clone(),
         }
+    }
+
+    /// Creates the rules of a server whose workers have slots of a scoreboard. Processes count their
+    /// clients in memory that they share, so they must be forked later.
+    ///
+    /// # Errors
+    /// No memory is left.
+    pub(crate) fn of_slots(config: &Config, slots: usize) -> io::Result<Self> {
+        let mut rules = Self::new(config);
+        if config.architecture.has_processes() {
+            rules.guard = ClientLimits::for_processes(&config.clients, slots)?.map(Arc::new);
+        }
+        Ok(rules)
     }
 
     /// Returns the field lines of the response to a CORS preflight, for a resource with this `Allow` line.

@@ -21,12 +21,6 @@ impl Settings {
              event, iterative, threaded or prethreaded with it"
         );
         ensure!(
-            !self.clients.has_limits() || !name.has_processes(),
-            "--limit-connections-per-address, --limit-accept-rate and --limit-request-rate count in \
-             memory that processes do not share: take --architecture event, iterative, threaded or \
-             prethreaded with them"
-        );
-        ensure!(
             self.control.is_none() || !name.has_processes(),
             "--control: processes are forked, which a thread beside them forbids: take --architecture \
              event, iterative, threaded or prethreaded with it, and SIGHUP to reopen logs"

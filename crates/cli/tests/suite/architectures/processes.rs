@@ -110,6 +110,28 @@ fn a_killed_child_ends_no_other() {
     });
 }
 
+/// A process that is killed cannot report that its connection has ended.
+#[test]
+fn the_connection_of_a_killed_process_does_not_count_for_its_address() {
+    let site = site(0);
+    in_each(&PROCESSES, |architecture| {
+        let mut server =
+            serve(site.path(), architecture, &["--limit-connections-per-address", "1"]);
+        let mut victim = server.client();
+        assert_eq!(victim.get("/").text(), "hello");
+        assert!(server.client().is_closed(), "{architecture}");
+        let pid = serving_pid(&server, &victim);
+        kill(pid);
+        assert!(victim.read_to_end_or_reset().is_empty());
+        server.wait_until("the end of the killed process to be noticed", |now| {
+            now["workers"]["replaced"] == 1
+        });
+        assert_eq!(server.client().get("/").text(), "hello", "{architecture}");
+        let last = stop(server);
+        assert_eq!(last["clients"]["over_connections"], 1, "{architecture}: {last}");
+    });
+}
+
 /// The whole pool is killed at once: the replacements serve the waiting clients.
 #[test]
 fn a_pool_that_is_killed_comes_back() {

@@ -3,11 +3,13 @@
 use super::{INDEX, serve, site};
 use pollux_testkit::{http::Client, serve::Serve};
 
-/// The architectures whose workers share memory.
-const SHARING: [&[&str]; 3] = [
+/// The architectures whose workers serve several clients at a time together.
+const ARCHITECTURES: [&[&str]; 5] = [
     &["--workers", "2"],
     &["--architecture", "prethreaded", "--pool", "4"],
     &["--architecture", "threaded"],
+    &["--architecture", "preforked", "--pool", "4"],
+    &["--architecture", "forking"],
 ];
 
 fn refused(server: &mut Serve, reason: &str) -> u64 {
@@ -20,7 +22,7 @@ fn with<'a>(arguments: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
 
 #[test]
 fn one_address_has_no_more_connections_than_allowed() {
-    for architecture in SHARING {
+    for architecture in ARCHITECTURES {
         let site = site(0);
         let arguments = with(architecture, &["--limit-connections-per-address", "2"]);
         let mut server = serve(site.path(), &arguments);
@@ -40,7 +42,7 @@ fn one_address_has_no_more_connections_than_allowed() {
 
 #[test]
 fn a_client_that_connects_too_often_is_refused() {
-    for architecture in SHARING {
+    for architecture in ARCHITECTURES {
         let site = site(0);
         let arguments = with(architecture, &["--limit-accept-rate", "1/m:2"]);
         let mut server = serve(site.path(), &arguments);
@@ -54,7 +56,7 @@ fn a_client_that_connects_too_often_is_refused() {
 
 #[test]
 fn too_many_requests_are_answered_with_429_and_the_time_to_wait() {
-    for architecture in SHARING {
+    for architecture in ARCHITECTURES {
         let site = site(0);
         let arguments = with(architecture, &["--limit-request-rate", "1/m:2"]);
         let server = serve(site.path(), &arguments);

@@ -89,6 +89,9 @@ impl Life<'_> {
     fn begin(self) -> anyhow::Result<Blocking<Hosts>> {
         let Self { plan, index, slot, log } = self;
         pin(&plan.config, index)?;
+        if let Some(guard) = &plan.rules.guard {
+            guard.claim_slot(slot.index());
+        }
         let worker_state = WorkerState::new(log.map(|log| log.writer()));
         plan.engine(slot, worker_state.with_records(&plan.config))
     }
