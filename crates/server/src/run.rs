@@ -1,6 +1,7 @@
 //! The server as a process: signals and output.
 
 mod announce;
+mod redirect;
 mod reload;
 mod service_manager;
 mod upgrade;
@@ -8,7 +9,7 @@ mod upgrade;
 use crate::{
     Reload, Server, Settings, Statistics,
     admin::OperatorTask,
-    config::{Accepting, Listen, MechanismChoice},
+    config::Accepting,
     sandbox,
     upgrade::{
         launcher,
@@ -101,9 +102,9 @@ pub fn run_with(
     let times =
         |server: &Server| server.config().map_or(at_start, |config| (config.grace, config.drain));
     let announcement = Announcement::new(&config);
-    let redirect = redirect_config(&mut config);
+    let redirect = redirect::take(&mut config);
     let mut server = Server::start_watched(config, Some(|| sys::signal_self(ATTENTION)))?;
-    let mut redirect = redirect.map(|config| redirect_to(&server, config)).transpose()?;
+    let mut redirect = redirect.map(|config| redirect::start(&server, config)).transpose()?;
     if let Some(predecessor) = predecessor {
         server.check_can_be_succeeded()?;
         let mut channels = 0..;
@@ -135,6 +136,9 @@ pub fn run_with(
     sandbox::attempt::run();
     service_manager::ready();
     await_watchdog();
+    let mut renew = |server: &mut Server, redirect: Option<&mut Server>| {
+        reload::renew(server, redirect, reload.as_deref_mut())
+    };
     let upgrade = |server: &mut Server, redirect: Option<&mut Server>| {
         let program =
             program.as_ref().map_err(|error| anyhow::anyhow!("/proc/self/exe: {error}"))?;
@@ -151,7 +155,7 @@ pub fn run_with(
             }
             Some(libc::SIGHUP) => {
                 // The result is in the log.
-                let _ = reload::renew(&mut server, reload.as_deref_mut());
+                let _ = renew(&mut server, redirect.as_mut());
             }
             Some(libc::SIGALRM) => {
                 if server.is_alive() && redirect.as_ref().is_none_or(Server::is_alive) {
@@ -177,7 +181,7 @@ pub fn run_with(
                 }
                 while let Some((task, outcome)) = server.next_task() {
                     let done = match task {
-                        OperatorTask::Reload => reload::renew(&mut server, reload.as_deref_mut()),
+                        OperatorTask::Reload => renew(&mut server, redirect.as_mut()),
                         OperatorTask::Upgrade if is_succeeded => {
                             Err(anyhow::anyhow!("another process has taken over already"))
                         }
@@ -219,41 +223,6 @@ pub fn run_with(
     launcher::end();
     print(&statistics)?;
     Ok(statistics)
-}
-
-/// Takes the listener for plain HTTP out of a configuration, and returns its own configuration. It
-/// begins with the same rules for clients and connections, and its limits count its own connections. A reload does not
-/// change it.
-fn redirect_config(config: &mut Settings) -> Option<Settings> {
-    let mut redirect = Settings::new("");
-    redirect.site.directory = None;
-    redirect.listen = vec![config.redirect_http.take()?];
-    redirect.acme_answers.clone_from(&config.acme_answers);
-    redirect.clients.clone_from(&config.clients);
-    redirect.timeouts = config.timeouts;
-    redirect.limits = config.limits;
-    redirect.max_requests = config.max_requests;
-    redirect.max_connections = config.max_connections;
-    redirect.idle_eviction = config.idle_eviction;
-    redirect.server_name.clone_from(&config.server_name);
-    Some(redirect)
-}
-
-/// Starts a listener for plain HTTP that redirects clients to the first TCP listener of `server`.
-fn redirect_to(server: &Server, mut config: Settings) -> anyhow::Result<Server> {
-    let port = server.addresses().iter().find_map(|listen| match listen {
-        Listen::Tcp(address) => Some(address.port()),
-        Listen::Unix(_) | Listen::Passed(_) => None,
-    });
-    config.mechanism = MechanismChoice::Named(server.mechanism().clone());
-    config.https_redirect =
-        Some(port.context("--redirect-http: no TCP listener to send clients to")?);
-    let redirect = Server::start_watched(config, Some(|| sys::signal_self(ATTENTION)))
-        .context("--redirect-http")?;
-    for address in redirect.addresses() {
-        tracing::info!("plain HTTP on {address} is sent to HTTPS");
-    }
-    Ok(redirect)
 }
 
 /// Sets the limit. Must be called before the workers start, because it decides how many signals

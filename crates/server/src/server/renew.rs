@@ -78,6 +78,18 @@ impl Server {
         Ok(changes)
     }
 
+    /// Changes the configuration of all workers to this one.
+    ///
+    /// # Errors
+    /// The configuration cannot be used. If the error says that a worker has not confirmed the change,
+    /// it is in force.
+    pub(crate) fn change(&mut self, config: Config) -> anyhow::Result<()> {
+        match self.config.clone() {
+            Some(current) => self.change_to(config, &current),
+            None => self.refuse_reload(),
+        }
+    }
+
     /// Returns the error for an architecture with blocking workers, which cannot change its
     /// configuration.
     fn refuse_reload(&self) -> anyhow::Result<()> {

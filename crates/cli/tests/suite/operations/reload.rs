@@ -158,6 +158,34 @@ fn the_times_of_a_stop_and_of_an_upgrade_can_change() {
     }
 }
 
+/// Regression: the listener of `--redirect-http` kept the limits with which it was started.
+#[test]
+fn the_listener_for_plain_http_gets_the_new_limits() {
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    let server = folder.serve(&["--tls", "self-signed", "--redirect-http", "127.0.0.1:0"]);
+    let plain = crate::tls::redirect_address(&server);
+    let redirected = |client: &mut Client| {
+        client.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        let reply = client.reply();
+        assert_eq!(reply.status, 308);
+        reply.field("connection").map(str::to_owned)
+    };
+    let mut kept = Client::connect(&plain);
+    (0..3).for_each(|_| assert_eq!(redirected(&mut kept), None));
+    for most in [2, 3] {
+        folder.write(&format!("max-requests = {most}"), "root = \"a\"");
+        assert!(printed(&folder.ctl("reload")).contains("max-requests"));
+        let mut client = Client::connect(&plain);
+        (1..most).for_each(|_| assert_eq!(redirected(&mut client), None));
+        assert_eq!(redirected(&mut client).as_deref(), Some("close"), "{most}");
+        assert!(client.is_closed());
+    }
+    // The connection stayed open, and has the new limit, too.
+    assert_eq!(redirected(&mut kept).as_deref(), Some("close"));
+    server.stop();
+}
+
 #[test]
 fn sighup_reloads_as_well() {
     let folder = Folder::new();
