@@ -15,7 +15,8 @@ pub(super) fn renew(
     reload: Option<&mut (dyn Reload + '_)>,
 ) -> anyhow::Result<Vec<String>> {
     service_manager::reloading();
-    let outcome = (|| {
+    // The main thread waits for the files and for all workers.
+    let outcome = service_manager::keep_alive(server.architecture(), || {
         let mut changes = server.renew(reload)?;
         if let Some(other) = other
             && let Err(error) = redirect::follow(other, server)
@@ -23,7 +24,7 @@ pub(super) fn renew(
             changes.push(format!("redirect-http: its former limits stay in use: {error:#}"));
         }
         Ok(changes)
-    })();
+    });
     match &outcome {
         Ok(changes) if changes.is_empty() => {
             tracing::info!("reload: nothing has changed, and there is no access log to open anew")

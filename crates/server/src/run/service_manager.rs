@@ -2,6 +2,7 @@
 //!
 //! Nothing is sent if NOTIFY_SOCKET is not in the environment.
 
+use crate::config::Architecture;
 use sd_notify::NotifyState;
 use std::{
     sync::mpsc::{RecvTimeoutError, channel},
@@ -13,7 +14,8 @@ use std::{
 /// interval of half the time).
 const WATCHDOG_SHARE: u32 = 2;
 /// The time for which [`keep_alive`] notifies the watchdog. An upgrade waits up to 10 s for the
-/// start, 10 s for each of its messages, and 30 s for the workers.
+/// start, 10 s for each of its messages, and 30 s for the workers; a reload waits up to 20 s for the
+/// workers, and the same time for that of `--redirect-http`.
 const KEPT_ALIVE: Duration = Duration::from_secs(90);
 
 /// Notifies that the server accepts connections.
@@ -45,10 +47,12 @@ pub(super) fn alive() {
     notify(&[NotifyState::Watchdog]);
 }
 
-/// Notifies the watchdog while `work` makes this thread wait for other processes. The time is limited,
-/// so that the watchdog notices when `work` never ends.
-pub(super) fn keep_alive<T>(work: impl FnOnce() -> T) -> T {
-    let Some(seconds) = watchdog_interval_s() else { return work() };
+/// Notifies the watchdog while `work` makes this thread wait for workers or for other processes. The
+/// time is limited, so that the watchdog notices when `work` never ends. An architecture with processes
+/// does without it: a second thread would forbid a fork, and its workers are not waited for.
+pub(super) fn keep_alive<T>(architecture: Architecture, work: impl FnOnce() -> T) -> T {
+    let seconds = watchdog_interval_s().filter(|_| !architecture.has_processes());
+    let Some(seconds) = seconds else { return work() };
     let (until_done, is_done) = channel::<()>();
     thread::scope(|scope| {
         scope.spawn(move || {

@@ -19,7 +19,9 @@ pub(super) fn upgrade(
     program: &Path,
     drain: Duration,
 ) -> anyhow::Result<Vec<String>> {
-    let outcome = service_manager::keep_alive(|| hand_over(server, redirect, program, drain));
+    let outcome = service_manager::keep_alive(server.architecture(), || {
+        hand_over(server, redirect, program, drain)
+    });
     match &outcome {
         Ok(lines) => lines.iter().for_each(|line| tracing::info!("upgrade: {line}")),
         Err(error) => {

@@ -152,6 +152,42 @@ fn the_watchdog_is_notified_during_an_upgrade() {
     assert!(output.status.success() && said.contains("goes on serving"), "{said}");
 }
 
+/// Regression: the watchdog's time could end while a reload waited for a file or for the workers.
+#[test]
+fn the_watchdog_is_notified_during_a_reload() {
+    /// The time that the server takes to read its file.
+    const READING: Duration = Duration::from_secs(5);
+    let (site, directory) = (site(10), tempfile::tempdir().unwrap());
+    let (notify, file) = (directory.path().join("notify"), directory.path().join("pollux.toml"));
+    let manager = UnixDatagram::bind(&notify).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let text = format!("[[site]]\nroot = \"{}\"\n", site.path().display());
+    fs::write(&file, &text).unwrap();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let arguments = ["--config", file.to_str().unwrap(), "--listen", "systemd:http"];
+    let server = start(socket, "http", &notify, &arguments);
+    let pid = Pid::from_child(&server);
+    expect(&manager, "READY=1");
+    // Nothing can be read from a FIFO before somebody writes into it.
+    fs::remove_file(&file).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    kill_process(pid, Signal::HUP).unwrap();
+    expect(&manager, "RELOADING=1");
+    let (started_at, mut notified_at) = (Instant::now(), Instant::now());
+    while started_at.elapsed() < READING {
+        expect(&manager, "WATCHDOG=1");
+        assert!(notified_at.elapsed() < WATCHDOG, "{:?}", notified_at.elapsed());
+        notified_at = Instant::now();
+    }
+    fs::write(&file, &text).unwrap();
+    expect(&manager, "READY=1");
+    kill_process(pid, Signal::TERM).unwrap();
+    expect(&manager, "STOPPING=1");
+    let output = finish(server);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("nothing has changed"), "{said}");
+}
+
 #[test]
 fn a_socket_of_another_name_is_not_taken() {
     let site = site(10);
