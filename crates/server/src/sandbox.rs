@@ -52,6 +52,9 @@ pub struct InForce {
     /// The name of the user that the process has become.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// The capabilities of a process that has kept its user.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<String>,
     /// The ABI of Landlock; `None` without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub landlock: Option<u32>,
@@ -103,6 +106,9 @@ impl fmt::Display for InForce {
         }
         if let Some(user) = &self.user {
             parts.push(format!("user {user} without capabilities"));
+        }
+        if !self.capabilities.is_empty() {
+            parts.push(format!("no capabilities except {}", self.capabilities.join(", ")));
         }
         if parts.is_empty() {
             parts.push("no sandbox".into());
@@ -202,6 +208,12 @@ impl Confinement {
             }
         }
         rustix::thread::set_no_new_privs(true).context("prctl(PR_SET_NO_NEW_PRIVS)")?;
+        if self.user.is_none() {
+            match capabilities::restrict() {
+                Ok(left) => in_force.capabilities = left.iter().map(ToString::to_string).collect(),
+                Err(error) => self.do_without("fewer capabilities", error, in_force)?,
+            }
+        }
         let domain = &self.domain;
         domain.create_directories();
         match ruleset::enter(domain) {

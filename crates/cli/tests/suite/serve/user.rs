@@ -113,6 +113,55 @@ fn root_without_a_user_is_warned_and_serves() {
     assert!(said.contains("--user NAME"), "{said}");
 }
 
+/// The capabilities that a server needs which stays root, as a bit set: CAP_DAC_OVERRIDE,
+/// CAP_DAC_READ_SEARCH and CAP_FOWNER.
+const NEEDED_BY_ROOT: u64 = 0b1110;
+
+/// Regression: a server in the sandbox kept all capabilities if it stayed root.
+#[test]
+fn root_without_a_user_keeps_only_the_capabilities_for_files() {
+    if number_of_user().is_none() || !super::sandbox::is_possible() {
+        return;
+    }
+    let bits = |text: &str| u64::from_str_radix(text, 16).unwrap();
+    for architecture in ["event", "prethreaded", "preforked"] {
+        // Only its owner and root may read this site.
+        let site = site(0);
+        fs::set_permissions(site.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        std::os::unix::fs::chown(site.path(), number_of_user(), None).unwrap();
+        let mut command = Command::new(BINARY);
+        command.arg("serve").arg(site.path()).args(["--architecture", architecture, "--json"]);
+        command.args(["--listen", "127.0.71.37:81", "--sandbox", "kill"]);
+        let server = Serve::start_command(command);
+        assert_eq!(server.client().get("/").text(), INDEX, "{architecture}");
+        let mut processes = vec![server.pid()];
+        // The launcher of upgrades keeps all capabilities.
+        if architecture == "preforked" {
+            processes.extend(children(server.pid()));
+            assert!(processes.len() > 1);
+        }
+        for process in processes {
+            for (field, needed) in [
+                ("CapPrm:", NEEDED_BY_ROOT),
+                ("CapEff:", NEEDED_BY_ROOT),
+                ("CapBnd:", NEEDED_BY_ROOT),
+                ("CapInh:", 0),
+                ("CapAmb:", 0),
+            ] {
+                // In a container root may have fewer.
+                let expected = bits(&fields(std::process::id(), field)[0]) & needed;
+                for thread in fields(process, field) {
+                    assert_eq!(bits(&thread), expected, "{architecture}: {field}");
+                }
+            }
+        }
+        let said = server.stderr_text();
+        assert!(said.contains("no capabilities except CAP_DAC_OVERRIDE"), "{said}");
+        assert_eq!(server.listening()["sandbox"]["capabilities"][0], "CAP_DAC_OVERRIDE");
+        assert!(server.stop().0.success(), "{architecture}");
+    }
+}
+
 #[test]
 fn a_user_that_cannot_be_had_ends_the_start() {
     let site = site(0);

@@ -81,3 +81,27 @@ fn an_upgrade_may_give_rights_up() {
     assert_eq!(round_of(&mut server.client()), 0);
     end(vec![process]);
 }
+
+/// A server that stays root gives up the right to bind its ports, too. Its successor has it.
+#[test]
+fn a_successor_of_root_may_bind_other_ports() {
+    if number_of_user().is_none() || !crate::serve::sandbox::is_possible() {
+        return;
+    }
+    let folder = Folder::new();
+    let program = own_program(&folder);
+    let site = "root = \"a\"\nheader = [\"X-Round: 0\"]";
+    folder.write("listen = [\"127.0.71.38:82\"]", site);
+    let mut server = start(&program, &folder, &[]);
+    let mut client = server.client();
+    assert_eq!(round_of(&mut client), 0);
+    folder.write("listen = [\"127.0.71.38:82\", \"127.0.71.38:83\"]", site);
+    assert_eq!(handed_over(&printed(&folder.ctl("upgrade"))), 1);
+    let process = successor(&mut server);
+    assert_eq!(round_of(&mut Client::connect("127.0.71.38:83")), 0);
+    for thread in fields(process.pid(), "CapEff:") {
+        let has_net_bind_service = u64::from_str_radix(&thread, 16).unwrap() & 1 << 10 != 0;
+        assert!(!has_net_bind_service, "{thread}");
+    }
+    end(vec![process]);
+}
