@@ -1,5 +1,6 @@
 //! Changes to a running `pollux serve`: reload, upgrade, and workers that die.
 
+mod guestbook;
 mod reload;
 mod replacement;
 mod sandbox;
