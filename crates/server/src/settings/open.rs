@@ -1,19 +1,10 @@
 //! Converts plain data into the settings that a server runs with: opens caches, and fills in defaults
 //! that depend on the environment.
 
-<<<<<<< HEAD:crates/server/src/settings/open.rs
 use super::{FrontendConfig, GuestbookConfig, OriginTls, Realm, Settings, VirtualHost};
-use crate::config::{
-    ClientTrust, Config, ForwardedPolicy, SiteConfig, SiteSection, Store, Timeouts,
-=======
-use super::{ConfigFile, SiteSection};
 use crate::{
-    config::{
-        ClientTrust, Config, ForwardedPolicy, FrontendConfig, GuestbookConfig, LogConfig,
-        OriginTls, Realm, SiteConfig, SlowLog, Store, Timeouts, VirtualHost,
-    },
+    config::{ClientTrust, Config, ForwardedPolicy, SiteConfig, SiteSection, Store, Timeouts},
     upgrade,
->>>>>>> ec6c2fac (upgrade: the successor takes over the cache's directory):crates/server/src/config/file/open.rs
 };
 use anyhow::Context;
 use pollux_cache::FsDirectory;
