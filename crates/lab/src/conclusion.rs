@@ -5,7 +5,7 @@
 
 use crate::{
     archive, claims,
-    experiment::{self, Claim, Figure},
+    experiment::{self, Claim, Figure, RATE, Side},
     plan::Cell,
     result::{CellSummary, FORMAT, Look, Outcome, Run, Status},
     statistics,
@@ -71,8 +71,14 @@ impl Outcome {
             .flat_map(|side| side.at.keys().chain(&side.over))
             .chain(&claim.operating_points);
         let has_axis = |axis: &String| self.dimensions.iter().any(|it| it.name == *axis);
-        let has_points = sides().all(|side| !claims::points(self, side).is_empty());
-        (axes.all(has_axis) && has_points).then_some(claim)
+        let has_reference =
+            self.experiment.rate.as_ref().is_some_and(|rate| rate.reference.is_some());
+        // A rate of 0.95 of something else is another point.
+        let is_known = |side: &Side| {
+            let is_multiple = side.at.get(RATE).is_some_and(|at| at.multiple().is_some());
+            (has_reference || !is_multiple) && !claims::points(self, side).is_empty()
+        };
+        (axes.all(has_axis) && sides().all(is_known)).then_some(claim)
     }
 
     /// Returns the figures of a result: those of its experiment, with the current form of each figure of the

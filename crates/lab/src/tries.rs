@@ -77,13 +77,13 @@ pub struct Register {
     claim: BTreeMap<String, Tries>,
     /// Published runs that a newer run has replaced.
     #[serde(default)]
-    replaced: Vec<Replaced>,
+    replaced: Vec<FormerRun>,
 }
 
 /// A published run that was removed when a newer one replaced it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Replaced {
+struct FormerRun {
     /// The directory of the run, which begins with its day.
     run: String,
     /// The directory of the run that replaced it.

@@ -11,7 +11,7 @@ use std::slice;
 
 /// The server's listen backlog if no flag sets it.
 const DEFAULT_BACKLOG: &str = "4,096";
-const BACKLOG: &str = "listen backlog";
+const BACKLOG: &str = "backlog";
 /// Flags that limit how many requests are open or queued.
 const CAPS: [&str; 2] = ["max-connections", "backlog"];
 
@@ -110,13 +110,13 @@ pub(super) fn facts(outcome: &Outcome) -> Vec<String> {
     let mut parts = Vec::new();
     match (&environment.guest, environment.guest_mips) {
         (Some(_), Some(mips)) => {
-            parts.push(format!("an emulated CPU of {mips} million instructions a second"));
+            parts.push(format!("emulated CPU of {mips} million instructions/s"));
         }
-        (Some(_), None) => parts.push("an emulated CPU".to_owned()),
-        (None, _) => parts.push("loopback network on one machine".to_owned()),
+        (Some(_), None) => parts.push("emulated CPU".to_owned()),
+        (None, _) => parts.push("loopback on one machine".to_owned()),
     }
     if is_shared {
-        parts.push("server and generator share the CPU".to_owned());
+        parts.push("shared with the generator".to_owned());
     }
     if let Some(share) = experiment.deterministic_server_share {
         parts.push(format!("the server has {share} of it"));
@@ -173,27 +173,27 @@ mod tests {
     #[test]
     fn a_machine_is_described_as_far_as_it_is_another_one() {
         let facts = |text: &str| text.split(", ").map(str::to_owned).collect::<Vec<_>>();
-        let common = facts("an emulated CPU, one CPU for both, listen backlog 4,096");
+        let common = facts("an emulated CPU, one CPU for both, backlog 4,096");
         let of = |text: &str| beside(&facts(text), &common);
-        assert_eq!(of("an emulated CPU, one CPU for both, listen backlog 4,096"), "");
+        assert_eq!(of("an emulated CPU, one CPU for both, backlog 4,096"), "");
         assert_eq!(of("an emulated CPU, one CPU for both"), "", "the backlog is an axis");
-        let share = "an emulated CPU, one CPU for both, a share of 0.28, listen backlog 4,096";
+        let share = "an emulated CPU, one CPU for both, a share of 0.28, backlog 4,096";
         assert_eq!(of(share), "a share of 0.28");
-        assert_eq!(of("loopback, listen backlog 4,096"), "loopback, listen backlog 4,096");
+        assert_eq!(of("loopback, backlog 4,096"), "loopback, backlog 4,096");
     }
 
     #[test]
     fn a_share_of_the_cpu_is_a_difference() {
         let mut outcome = outcome("provos-fig4-9", &[500.0]);
-        assert_eq!(machine(&outcome), "loopback network on one machine, listen backlog 4,096");
+        assert_eq!(machine(&outcome), "loopback on one machine, backlog 4,096");
         outcome.environment.guest = Some("6.1".into());
         outcome.environment.guest_mips = Some(250);
         outcome.experiment.deterministic_server_share = Some(0.28);
         assert_eq!(
             machine(&outcome),
-            "an emulated CPU of 250 million instructions a second, the server has 0.28 of it, listen backlog 4,096"
+            "emulated CPU of 250 million instructions/s, the server has 0.28 of it, backlog 4,096"
         );
         let outcome = self::outcome("provos-fig10", &[500.0]);
-        assert_eq!(machine(&outcome), "loopback network on one machine");
+        assert_eq!(machine(&outcome), "loopback on one machine");
     }
 }

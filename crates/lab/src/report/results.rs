@@ -272,7 +272,8 @@ impl Number<'_> {
 
 impl Line<'_> {
     fn each(&self, of: impl Fn(&Number<'_>) -> String) -> String {
-        let mut each: Vec<String> = self.readings.iter().map(of).collect();
+        let texts = self.readings.iter().map(of);
+        let mut each: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
         each.dedup();
         each.join("<br>")
     }

@@ -116,6 +116,14 @@ fn a_claim_is_read_from_a_run_that_has_its_points() {
     assert_eq!(found.claim.id, "P1-latency");
     assert!(judged(&older, "P3-answered").is_none(), "it has no rate of 0.95");
     assert!(judged(&older, "P4").is_none(), "another experiment has this claim");
+    let cell = crate::plan::Cell { variant: "poll".into(), point: Default::default() };
+    let (rps, raw) = (Some(1_000.0), crate::measure::Raw::default());
+    older.outcome.saturation.push(crate::result::Saturation { cell, rps, note: None, raw });
+    older.outcome.dimensions.retain(|dimension| dimension.name != "rate");
+    older.outcome.dimensions.push(crate::plan::rate_dimension(&[500.0, 950.0]));
+    assert!(judged(&older, "P3-answered").is_some());
+    older.outcome.experiment.rate.as_mut().unwrap().reference = None;
+    assert!(judged(&older, "P3-answered").is_none(), "0.95 of something else");
     older.outcome.dimensions.retain(|dimension| dimension.name != "idle");
     assert!(judged(&older, "P1-latency").is_none(), "it has no idle connections");
 }
