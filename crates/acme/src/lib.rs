@@ -5,7 +5,8 @@
 //! 1. [`Settings`] name the host names, the authority's directory and the state directory.
 //! 2. [`StateDir::create`] creates the state directory; only its owner can read it.
 //! 3. [`Renewer::start`] starts the thread. It orders a certificate for each name that has none, and renews each
-//!    certificate when two thirds of its lifetime are over.
+//!    certificate in the window that the authority suggests (RFC 9773); if there is none, when two thirds of its
+//!    lifetime are over.
 //! 4. The server reads the certificates from [`StateDir::certificate`] and the answers to the authority's
 //!    challenges from [`StateDir::challenges`], whenever it needs them.
 //!

@@ -3,14 +3,19 @@
 use crate::{
     Challenge, Settings, StateDir, Validity,
     challenge::Answer,
+    schedule::Window,
     state::{self, PendingFile},
 };
 use instant_acme::{
-    Account, AccountCredentials, AuthorizationStatus, ChallengeType, Error, Identifier, NewAccount,
-    NewOrder, Order, OrderStatus, RetryPolicy,
+    Account, AccountCredentials, AuthorizationStatus, CertificateIdentifier, ChallengeType, Error,
+    Identifier, NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
 };
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
-use std::{error::Error as _, fmt, io, time::Duration};
+use std::{
+    error::Error as _,
+    fmt, io,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 /// How long the authority may take to check a challenge, and then again to issue the certificate.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -129,21 +134,46 @@ pub(crate) async fn account(settings: &Settings, state: &StateDir) -> Result<Acc
     Ok(account)
 }
 
-/// Orders a certificate for `name` with this challenge, and stores it.
+/// Asks for the period in which the authority suggests to renew a certificate (RFC 9773), and for the time
+/// until the next query. Returns `None` if the authority has no such information.
+pub(crate) async fn renewal_window(
+    settings: &Settings,
+    account: &Account,
+    certificate: &CertificateIdentifier<'_>,
+) -> Result<Option<(Window, Duration)>, Failure> {
+    let (info, next_query) = match account.renewal_info(certificate).await {
+        Ok(answer) => answer,
+        Err(Error::Unsupported(_)) => return Ok(None),
+        Err(error) => return Err(during(settings, "the renewal window")(error)),
+    };
+    let window = info.suggested_window;
+    let time = |unix_s: i64| -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(u64::try_from(unix_s).unwrap_or_default())
+    };
+    let window =
+        Window::new(time(window.start.unix_timestamp()), time(window.end.unix_timestamp()));
+    let invalid = || Failure::new("the renewal window: it does not end after its start");
+    Ok(Some((window.ok_or_else(invalid)?, next_query)))
+}
+
+/// Orders a certificate for `name` with this challenge, and stores it. `replaced` is the certificate that it
+/// replaces, for an authority that wants to know it.
 pub(crate) async fn order(
     settings: &Settings,
     state: &StateDir,
     account: &Account,
     name: &str,
     challenge: Challenge,
+    replaced: Option<CertificateIdentifier<'static>>,
 ) -> Result<Validity, Failure> {
     // The file is reserved first, since an authority limits the number of certificates of a name.
     let file = PendingFile::reserve(&state.certificate(name))?;
     let identifiers = [Identifier::Dns(name.to_owned())];
-    let mut order = account
-        .new_order(&NewOrder::new(&identifiers))
-        .await
-        .map_err(during(settings, "a new order"))?;
+    let mut new = NewOrder::new(&identifiers);
+    if let Some(replaced) = replaced {
+        new = new.replaces(replaced);
+    }
+    let mut order = account.new_order(&new).await.map_err(during(settings, "a new order"))?;
     let answers = prepare(settings, state, &mut order, name, challenge).await?;
     let retries = RetryPolicy::new().initial_delay(POLL_FIRST).timeout(PATIENCE);
     let status = order.poll_ready(&retries).await;

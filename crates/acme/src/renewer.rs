@@ -5,8 +5,9 @@ use crate::{
     order::{self, Failure},
     schedule::Plan,
     state,
+    validity::identifier_of_pem,
 };
-use instant_acme::Account;
+use instant_acme::{Account, CertificateIdentifier};
 use std::{
     io,
     sync::Arc,
@@ -21,6 +22,8 @@ use tokio::{
 
 /// How long one order may take, from the account to the stored certificate.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(300);
+/// How long the query for a renewal window may take.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest sleep, because the clock may be set during it.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
@@ -95,11 +98,15 @@ impl Work {
         let mut account = None;
         loop {
             for (index, plan) in plans.iter_mut().enumerate() {
-                if plan.due <= SystemTime::now() {
+                let is_reached = |time| time <= SystemTime::now();
+                if !is_reached(plan.due) && plan.query_at.is_some_and(is_reached) {
+                    *plan = self.query_window(index, *plan, &mut account).await;
+                }
+                if is_reached(plan.due) {
                     *plan = self.attempt(index, *plan, &mut account, &on_certificate).await;
                 }
             }
-            let due = plans.iter().map(|plan| plan.due).min();
+            let due = plans.iter().map(Plan::next).min();
             let left = due.and_then(|due| due.duration_since(SystemTime::now()).ok());
             sleep(left.unwrap_or_default().min(SLEEP_MAX)).await;
         }
@@ -131,16 +138,69 @@ impl Work {
 
     /// Reads the stored certificate of a name.
     fn look_at(&self, index: usize) -> Option<Validity> {
-        let path = self.state.certificate(&self.settings.names[index]);
-        let validity = match state::read(&path) {
-            Ok(pem) => pem.and_then(|pem| Validity::of_pem(&pem)),
-            Err(error) => {
-                tracing::warn!("acme: {error}");
-                None
-            }
-        };
+        let validity = self.stored(index).and_then(|pem| Validity::of_pem(&pem));
         self.status.set_validity(index, validity);
         validity
+    }
+
+    fn stored(&self, index: usize) -> Option<Vec<u8>> {
+        let path = self.state.certificate(&self.settings.names[index]);
+        state::read(&path).unwrap_or_else(|error| {
+            tracing::warn!("acme: {error}");
+            None
+        })
+    }
+
+    /// The name by which the authority knows the stored certificate.
+    fn identifier(&self, index: usize) -> Option<CertificateIdentifier<'static>> {
+        identifier_of_pem(&self.stored(index)?)
+    }
+
+    /// Asks the authority when it wants the certificate to be renewed.
+    async fn query_window(&self, index: usize, plan: Plan, account: &mut Option<Account>) -> Plan {
+        let (name, timing) = (&self.settings.names[index], &self.settings.timing);
+        let now = SystemTime::now();
+        let (Some(validity), Some(certificate)) = (self.look_at(index), self.identifier(index))
+        else {
+            return plan.without_window(None, now);
+        };
+        let query = timeout(QUERY_TIMEOUT, async {
+            let present = self.account(account).await?;
+            order::renewal_window(&self.settings, present, &certificate).await
+        });
+        let outcome = query.await.unwrap_or_else(|_| {
+            Err(Failure::new(format!("no answer within {} s", QUERY_TIMEOUT.as_secs())))
+        });
+        match outcome {
+            Ok(Some((window, wait))) => {
+                let next = plan.in_window(window, validity, now, wait, timing, rand::random());
+                if next.due != plan.due {
+                    tracing::info!(
+                        "acme: {name} is to be renewed in {} s, when the authority suggests it",
+                        next.due.duration_since(now).unwrap_or_default().as_secs()
+                    );
+                }
+                next
+            }
+            Ok(None) => plan.without_window(None, now),
+            Err(failure) => {
+                tracing::info!(
+                    "acme: {name}: the authority suggests no time for the renewal: {failure}; the next query is in {} s",
+                    timing.window_retry.as_secs()
+                );
+                // Its URLs may have changed.
+                *account = None;
+                plan.without_window(Some(timing.window_retry), now)
+            }
+        }
+    }
+
+    /// The account, which is read or created at its first use.
+    async fn account<'a>(&self, account: &'a mut Option<Account>) -> Result<&'a Account, Failure> {
+        Ok(match account {
+            Some(account) => account,
+            None => account.insert(order::account(&self.settings, &self.state).await?),
+        })
     }
 
     async fn attempt(
@@ -154,7 +214,8 @@ impl Work {
         let challenges = &self.settings.challenges;
         let challenge = challenges[plan.failures as usize % challenges.len()];
         tracing::info!("acme: ordering a certificate for {name} by {challenge}");
-        let order = timeout(ORDER_TIMEOUT, self.order(name, challenge, account));
+        let replaced = if plan.names_predecessor() { self.identifier(index) } else { None };
+        let order = timeout(ORDER_TIMEOUT, self.order(name, challenge, replaced, account));
         let outcome = order.await.unwrap_or_else(|_| {
             Err(Failure::new(format!("no certificate within {} s", ORDER_TIMEOUT.as_secs())))
         });
@@ -201,15 +262,16 @@ impl Work {
         &self,
         name: &str,
         challenge: Challenge,
+        replaced: Option<CertificateIdentifier<'static>>,
         account: &mut Option<Account>,
     ) -> Result<Validity, Failure> {
-        let present = match account.take() {
-            Some(account) => account,
-            None => order::account(&self.settings, &self.state).await?,
-        };
-        let outcome = order::order(&self.settings, &self.state, &present, name, challenge).await;
+        let present = self.account(account).await?;
+        let outcome =
+            order::order(&self.settings, &self.state, present, name, challenge, replaced).await;
         // After a failure the directory is read again: its URLs may have changed.
-        *account = outcome.is_ok().then_some(present);
+        if outcome.is_err() {
+            *account = None;
+        }
         outcome
     }
 }

@@ -43,6 +43,11 @@ pub struct Timing {
     pub orders_apart: Duration,
     /// The interval between two attempts to take a lock that another process holds.
     pub lock_retry: Duration,
+    /// The least and the longest time between two queries for one certificate's renewal window, within
+    /// which the authority decides (RFC 9773 §4.3).
+    pub window_queries: (Duration, Duration),
+    /// The time after a query that failed.
+    pub window_retry: Duration,
 }
 
 impl Default for Timing {
@@ -52,6 +57,8 @@ impl Default for Timing {
             retry_max: Duration::from_secs(6 * 3600),
             orders_apart: Duration::from_secs(3600),
             lock_retry: Duration::from_secs(5),
+            window_queries: (Duration::from_secs(60), Duration::from_secs(86_400)),
+            window_retry: Duration::from_secs(6 * 3600),
         }
     }
 }

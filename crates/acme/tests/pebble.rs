@@ -46,6 +46,8 @@ impl Bench {
                 retry_max: Duration::from_secs(2),
                 orders_apart: Duration::from_secs(1),
                 lock_retry: Duration::from_millis(200),
+                window_queries: (Duration::from_millis(200), Duration::from_millis(500)),
+                window_retry: Duration::from_millis(500),
             },
         }
     }
@@ -136,6 +138,36 @@ fn a_certificate_is_ordered_renewed_and_found_again() {
     certificates.recv_timeout(PATIENCE).unwrap();
     assert_ne!(fs::read(bench.certificate()).unwrap(), second);
     drop(renewer);
+}
+
+#[test]
+#[ignore = "needs Pebble"]
+fn a_certificate_is_renewed_when_the_authority_suggests_it() {
+    let Some(bench) = Bench::new(Behaviour::default()) else { return };
+    bench.answer_challenges();
+    let (renewer, certificates) = start(bench.settings());
+    certificates.recv_timeout(PATIENCE).unwrap();
+    // Its window is two months away, and what cannot be read changes nothing.
+    let first = fs::read_to_string(bench.certificate()).unwrap();
+    bench.pebble.suggest_renewal(&first, "no JSON");
+    certificates.recv_timeout(Duration::from_secs(3)).unwrap_err();
+    assert_eq!((renewer.status().succeeded(), renewer.status().failed()), (1, 0));
+    bench.pebble.suggest_renewal(
+        &first,
+        r#"{"suggestedWindow":{"start":"2025-01-01T00:00:00Z","end":"2025-01-02T00:00:00Z"}}"#,
+    );
+    certificates.recv_timeout(PATIENCE).unwrap();
+    let second = fs::read_to_string(bench.certificate()).unwrap();
+    assert_ne!(second, first);
+    // The order has named the certificate that it replaces: Pebble refuses to replace one twice.
+    certificates.recv_timeout(Duration::from_secs(3)).unwrap_err();
+    assert_eq!((renewer.status().succeeded(), renewer.status().failed()), (2, 0));
+    drop(renewer);
+    fs::write(bench.certificate(), first).unwrap();
+    let (renewer, certificates) = start(bench.settings());
+    certificates.recv_timeout(PATIENCE).unwrap();
+    // The next attempt does without the name.
+    assert_eq!((renewer.status().succeeded(), renewer.status().failed()), (1, 1));
 }
 
 #[test]

@@ -86,6 +86,23 @@ impl Pebble {
         self.folder.path().join("own.pem")
     }
 
+    /// Makes the authority answer queries for the renewal window of a certificate, which is PEM, with this text.
+    pub fn suggest_renewal(&self, certificate: &str, answer: &str) {
+        let end = certificate.find("-----BEGIN PRIVATE KEY").unwrap_or(certificate.len());
+        let body = serde_json::json!({ "certificate": certificate[..end], "ariResponse": answer });
+        let path = self.folder.path().join("renewal.json");
+        fs::write(&path, body.to_string()).expect("a file");
+        let output = Command::new("curl")
+            .args(["-sSf", "--cacert"])
+            .arg(self.root())
+            .arg("--data-binary")
+            .arg(format!("@{}", path.display()))
+            .arg(format!("https://localhost:{}/set-renewal-info/", self.management.number()))
+            .output()
+            .expect("curl");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
     /// Stops the authority: after this call no process listens at its URL.
     pub fn stop(&mut self) {
         self.process = None;
