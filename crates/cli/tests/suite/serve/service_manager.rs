@@ -5,6 +5,7 @@ use pollux_testkit::http::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs,
+    io::Write,
     net::TcpListener,
     os::{fd::OwnedFd, unix::net::UnixDatagram},
     path::Path,
@@ -168,9 +169,11 @@ fn the_watchdog_is_notified_during_a_reload() {
     let server = start(socket, "http", &notify, &arguments);
     let pid = Pid::from_child(&server);
     expect(&manager, "READY=1");
-    // Nothing can be read from a FIFO before somebody writes into it.
+    // Nothing can be read from a FIFO before somebody writes into it, and it ends when its last writer
+    // closes it.
     fs::remove_file(&file).unwrap();
     assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    let mut fifo = fs::OpenOptions::new().read(true).write(true).open(&file).unwrap();
     kill_process(pid, Signal::HUP).unwrap();
     expect(&manager, "RELOADING=1");
     let (started_at, mut notified_at) = (Instant::now(), Instant::now());
@@ -179,7 +182,8 @@ fn the_watchdog_is_notified_during_a_reload() {
         assert!(notified_at.elapsed() < WATCHDOG, "{:?}", notified_at.elapsed());
         notified_at = Instant::now();
     }
-    fs::write(&file, &text).unwrap();
+    fifo.write_all(text.as_bytes()).unwrap();
+    drop(fifo);
     expect(&manager, "READY=1");
     kill_process(pid, Signal::TERM).unwrap();
     expect(&manager, "STOPPING=1");
