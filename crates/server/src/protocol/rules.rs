@@ -93,7 +93,7 @@ impl Rules {
     ///
     /// # Errors
     /// No memory is left.
-    pub(crate) fn of_slots(config: &Config, slots: usize) -> io::Result<Self> {
+    pub(crate) fn of_slots(config: &Settings, slots: usize) -> io::Result<Self> {
         let mut rules = Self::new(config);
         if config.architecture.has_processes() {
             rules.guard = ClientLimits::for_processes(&config.clients, slots)?.map(Arc::new);

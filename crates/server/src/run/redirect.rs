@@ -2,7 +2,7 @@
 
 use super::ATTENTION;
 use crate::{
-    Config, Server,
+    Server, Settings,
     config::{Listen, MechanismChoice},
 };
 use anyhow::Context;
@@ -10,8 +10,8 @@ use pollux_sys as sys;
 
 /// Takes the listener for plain HTTP out of a configuration, and returns its own configuration. Its
 /// limits count its own connections.
-pub(super) fn take(config: &mut Config) -> Option<Config> {
-    let mut redirect = Config::new("");
+pub(super) fn take(config: &mut Settings) -> Option<Settings> {
+    let mut redirect = Settings::new("");
     redirect.site.directory = None;
     redirect.listen = vec![config.redirect_http.take()?];
     redirect.acme_answers.clone_from(&config.acme_answers);
@@ -21,7 +21,7 @@ pub(super) fn take(config: &mut Config) -> Option<Config> {
 }
 
 /// Copies the settings of connections that a reload may change.
-fn copy_limits(from: &Config, to: &mut Config) {
+fn copy_limits(from: &Settings, to: &mut Settings) {
     to.timeouts = from.timeouts;
     to.limits = from.limits;
     to.max_requests = from.max_requests;
@@ -32,7 +32,7 @@ fn copy_limits(from: &Config, to: &mut Config) {
 }
 
 /// Starts a listener for plain HTTP that redirects clients to the first TCP listener of `server`.
-pub(super) fn start(server: &Server, mut config: Config) -> anyhow::Result<Server> {
+pub(super) fn start(server: &Server, mut config: Settings) -> anyhow::Result<Server> {
     let port = server.addresses().iter().find_map(|listen| match listen {
         Listen::Tcp(address) => Some(address.port()),
         Listen::Unix(_) | Listen::Passed(_) => None,

@@ -83,7 +83,7 @@ impl Server {
     /// # Errors
     /// The configuration cannot be used. If the error says that a worker has not confirmed the change,
     /// it is in force.
-    pub(crate) fn change(&mut self, config: Config) -> anyhow::Result<()> {
+    pub(crate) fn change(&mut self, config: Settings) -> anyhow::Result<()> {
         match self.config.clone() {
             Some(current) => self.change_to(config, &current),
             None => self.refuse_reload(),

@@ -9,7 +9,7 @@ use std::{
     process::Command,
     sync::atomic::{AtomicUsize, Ordering::SeqCst},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The number of objects in the test that kills the server.

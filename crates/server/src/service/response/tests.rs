@@ -1,9 +1,9 @@
 use super::*;
 use crate::{
-    config::Config,
     protocol::{KeepAlive, rules::Rules},
     reactor::{ClientId, ExchangeId, Reactor},
     service::{ServiceContext, worker_state::WorkerState},
+    settings::Settings,
     transport::outbox::Next,
 };
 use pollux_http::request::Version;
@@ -17,7 +17,7 @@ fn written(
     is_head: bool,
     write: impl FnOnce(&RequestContext<'_>, &mut ResponseWriter<'_>),
 ) -> String {
-    let mut config = Config::new(".");
+    let mut config = Settings::new(".");
     config.server_name = None;
     config.headers = vec![("X-Added".into(), "1".into())];
     let rules = Rules::new(&config);

@@ -506,7 +506,8 @@ mod tests {
         publish(&path, 1_000_000, 5);
         let limits = Limits::default();
         for (failed, left) in [(false, 5), (true, 2)] {
-            let (mut file, _queue, _) = until(|| StoreFile::open(&path, &limits).ok());
+            let (mut file, _queue, _) =
+                wait_for("the file", || StoreFile::open(&path, &limits).ok());
             (file.has_failed, file.next) = (failed, 3);
             // A failed commit leaves the file to be opened again.
             file.database = None;
