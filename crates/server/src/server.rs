@@ -207,17 +207,9 @@ impl Server {
         let rules = Arc::new(Rules::new(&config));
         let contents = Contents::new(config.site.cache_bytes, config.workers);
         config.site.cache_bytes = Contents::of_index(config.site.cache_bytes, config.workers);
-        let hub = config
-            .hub
-            .as_ref()
-            .map(|hub| {
-                HubShared::open(
-                    hub,
-                    &HubConfig::origin_of(&config.listen, config.tls.is_some()),
-                    config.workers,
-                )
-            })
-            .transpose()?;
+        let origin = HubConfig::origin_of(&config.listen, config.tls.is_some());
+        let open_hub = |hub| HubShared::open(hub, &origin, config.workers);
+        let hub = config.hub.as_ref().map(open_hub).transpose()?;
         let config = Arc::new(config);
         let current = replace.is_some().then(|| config.clone());
         let mut server = Self {
