@@ -28,7 +28,7 @@ use crate::{
     config::{IdleEviction, LargeFile, SEND_PROGRESS_BYTES},
     log,
     protocol::{Awaits, Connection, Iteration, Need, rules::Rules},
-    reactor::{AlarmId, ClientId, Reactor},
+    reactor::{AlarmId, ClientId, Reactor, UpstreamId},
     service::{Adapter, Event, Service, worker_state::WorkerState},
     settings::Settings,
     stats::{Counter, Statistics, scoreboard::ScoreboardSlot},
@@ -48,7 +48,6 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use upstreams::UpstreamTransport;
 
 /// The length of the receive buffer in bytes. Most requests are far shorter.
 const INPUT_BYTES: usize = pollux_tls::RECORD_MAX;
@@ -98,6 +97,14 @@ struct Client<X> {
     /// The class of the deadline, the number of requests when it was set, and its tick.
     timer: Option<(Class, u32, u32)>,
     pace: Pace,
+}
+
+/// The transport of an upstream connection.
+struct UpstreamTransport {
+    id: UpstreamId,
+    transport: Transport,
+    /// The tick by which it must be connected; `None` once it is.
+    deadline: Option<u32>,
 }
 
 /// The purpose of a deadline.

@@ -35,7 +35,7 @@ use crate::{
     time::clock::ticks,
 };
 use answer::{ACCEPT_QUERY, ALLOW, Responder};
-use expiries::Expiries;
+use expiries::{CARE_INTERVAL, Expiries};
 use poll::Poll;
 use pollux_http::{
     Status,
@@ -59,13 +59,10 @@ use std::{
     net::IpAddr,
     sync::Arc,
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 use streams::Rounds;
 use subscribe::SubscribeHead;
-
-/// The time between two checks of heartbeats, expired tokens and deadlines.
-const CARE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One worker's part of a hub.
 #[derive(Debug)]

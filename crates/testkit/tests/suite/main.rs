@@ -3,6 +3,8 @@
 mod dependencies;
 mod documents;
 mod failures;
+mod imports;
+mod layers;
 mod packages;
 mod publish;
 mod run_tests;

@@ -1,6 +1,6 @@
 //! The upstream connections and alarms of services, for one connection at a time.
 
-use super::Blocking;
+use super::{Blocking, UpstreamTransport};
 use crate::stats::Counter;
 use crate::{
     config::LargeFile,
@@ -18,14 +18,6 @@ use std::{
     io,
     os::fd::{AsRawFd, RawFd},
 };
-
-/// The transport of an upstream connection.
-pub(super) struct UpstreamTransport {
-    id: UpstreamId,
-    transport: Transport,
-    /// The tick by which it must be connected; `None` once it is.
-    deadline: Option<u32>,
-}
 
 impl<A: Service> UpstreamDriver for Blocking<A> {
     type Service = A;

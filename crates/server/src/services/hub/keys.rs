@@ -3,15 +3,13 @@
 
 mod fetch;
 
-use super::shared::HubShared;
-use crate::config::KeySource;
+use crate::config::{HubConfig, KeySource};
 use anyhow::Context;
 use pollux_hub::token::KeySet;
 use std::{
     fs,
     os::unix::fs::MetadataExt,
-    path::Path,
-    sync::{Arc, Weak},
+    path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
@@ -27,8 +25,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 type FileState = (u64, i64, i64, u64);
 
 struct KeyWatch {
-    hub: Weak<HubShared>,
     source: KeySource,
+    authorities: Option<PathBuf>,
     interval: Duration,
     /// The text from which the present keys were read.
     text: Vec<u8>,
@@ -38,25 +36,30 @@ struct KeyWatch {
     pause: Duration,
 }
 
-/// Starts the thread, if the keys have a source that may change.
+/// Starts the thread, if the keys have a source that may change. The thread calls `install` with new keys,
+/// and before each check without keys. It ends when `install` returns false, because the hub has ended.
 ///
 /// # Errors
 /// The thread cannot be started.
-pub(super) fn watch(hub: &Arc<HubShared>) -> anyhow::Result<()> {
-    let Some(source) = hub.config.key_source.clone() else { return Ok(()) };
+pub(super) fn watch(
+    config: &HubConfig,
+    install: impl Fn(Option<&KeySet>) -> bool + Send + 'static,
+) -> anyhow::Result<()> {
+    let Some(source) = config.key_source.clone() else { return Ok(()) };
     let mut watch = KeyWatch {
-        hub: Arc::downgrade(hub),
         source,
-        interval: hub.config.key_interval,
+        authorities: config.key_authorities.clone(),
+        interval: config.key_interval,
         text: Vec::new(),
         file: None,
         due_at: Instant::now(),
         pause: FIRST_PAUSE,
     };
     let run = move || {
-        while let Some(hub) = watch.hub.upgrade().filter(|hub| !hub.has_ended()) {
-            watch.look(&hub);
-            drop(hub);
+        while install(None) {
+            if let Some(keys) = watch.look() {
+                install(Some(&keys));
+            }
             thread::sleep(PERIOD);
         }
     };
@@ -65,11 +68,11 @@ pub(super) fn watch(hub: &Arc<HubShared>) -> anyhow::Result<()> {
 }
 
 impl KeyWatch {
-    /// Installs new keys, if there are any. If they cannot be read, the present keys stay in use.
-    fn look(&mut self, hub: &HubShared) {
+    /// Returns new keys, if there are any. If they cannot be read, the present keys stay in use.
+    fn look(&mut self) -> Option<KeySet> {
         let read = match &self.source {
             KeySource::File(path) => match state(path) {
-                Ok(state) if self.file == Some(state) => return,
+                Ok(state) if self.file == Some(state) => return None,
                 Ok(state) => {
                     self.file = Some(state);
                     fs::read(path).with_context(|| path.display().to_string())
@@ -79,14 +82,14 @@ impl KeyWatch {
                     self.file = None;
                     Err(error)
                 }
-                Err(_) => return,
+                Err(_) => return None,
             },
-            KeySource::Url(_) if Instant::now() < self.due_at => return,
-            KeySource::Url(url) => fetch::fetch(url, hub.config.key_authorities.as_deref()),
+            KeySource::Url(_) if Instant::now() < self.due_at => return None,
+            KeySource::Url(url) => fetch::fetch(url, self.authorities.as_deref()),
         };
-        let outcome = read.and_then(|text| self.take(hub, text));
+        let outcome = read.and_then(|text| self.parse(text));
         let next = match &outcome {
-            Ok(()) => {
+            Ok(_) => {
                 self.pause = FIRST_PAUSE;
                 self.interval
             }
@@ -98,17 +101,18 @@ impl KeyWatch {
             }
         };
         self.due_at = Instant::now() + next;
+        outcome.ok().flatten()
     }
 
-    fn take(&mut self, hub: &HubShared, text: Vec<u8>) -> anyhow::Result<()> {
+    /// Returns the keys of a text; `None` if they are the present ones.
+    fn parse(&mut self, text: Vec<u8>) -> anyhow::Result<Option<KeySet>> {
         if text == self.text {
-            return Ok(());
+            return Ok(None);
         }
         let keys = KeySet::parse_jwks(&text).with_context(|| self.source.to_string())?;
         tracing::info!("--hub-jwks: {} keys from {}", keys.len(), self.source);
-        hub.set_keys(&keys);
         self.text = text;
-        Ok(())
+        Ok(Some(keys))
     }
 }
 

@@ -1,10 +1,9 @@
 //! The format in which stores keep an update.
 
-use super::shared::unix_time;
 use anyhow::{Context, ensure};
 use pollux_hub::update::Publication;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// An update with its identifier and its time, as JSON.
 #[derive(Debug, Serialize, Deserialize)]
@@ -43,6 +42,16 @@ impl Record {
         ensure!(retry.as_deref().is_none_or(is_number), "an update's retry is invalid");
         Ok(record)
     }
+}
+
+/// Returns the time in seconds since 1970, for tokens.
+pub(super) fn unix_time() -> u64 {
+    since_1970().as_secs()
+}
+
+/// The time since 1970.
+pub(super) fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -13,20 +13,19 @@ mod follow;
 mod freeze;
 mod publish;
 mod resp;
+mod start;
 
 use super::{
     shared::{HubShared, Ticket},
     store::PublishJob,
 };
 use crate::{config::HubConfig, stats::HubStoreStatistics};
-use anyhow::bail;
 use connection::Socket;
 use entry::EntryId;
 use pollux_guestbook::redis::Url;
 use pollux_hub::{history::Sequence, reject::Reject};
 use std::{
     collections::VecDeque,
-    io,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -178,37 +177,6 @@ impl RedisHubStore {
     /// Returns whether the history was read successfully.
     pub(super) fn is_loaded(&self) -> bool {
         self.redis.is_loaded.load(Ordering::Acquire)
-    }
-
-    /// Starts the threads, and waits until the history is read. If Redis is not available, the threads wait
-    /// for it while the hub works.
-    ///
-    /// # Errors
-    /// A thread cannot be started, or Redis refuses a command that the hub needs.
-    pub(super) fn start(
-        &self,
-        prepared: ThreadSetup,
-        owner: &Arc<HubShared>,
-    ) -> anyhow::Result<()> {
-        let (redis, shared) = (self.redis.clone(), Arc::downgrade(owner));
-        let publisher = publish::Publisher::new(redis.clone(), shared.clone());
-        let follower = follow::Follower::new(redis, shared, prepared.history_age);
-        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| -> io::Result<()> {
-            let thread = thread::Builder::new().name(name.into()).spawn(run)?;
-            lock(&self.threads).push(thread);
-            Ok(())
-        };
-        spawn("hub-publish", Box::new(move || publisher.run(&prepared.tasks)))?;
-        spawn("hub-follow", Box::new(move || follower.run()))?;
-        match self.redis.wait_for_start() {
-            Some(Err(Start::Refused(why))) => bail!("--hub-store {}: {why}", self.redis.url),
-            Some(_) => {}
-            None => tracing::warn!(
-                "--hub-store {}: the history is still being read; the hub starts without it",
-                self.redis.url
-            ),
-        }
-        Ok(())
     }
 }
 

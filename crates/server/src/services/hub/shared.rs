@@ -1,9 +1,10 @@
 //! The state that the workers of one hub share: the log, the keys, the matchers in use.
 
+pub(super) use super::record::{since_1970, unix_time};
 use super::{
-    CARE_INTERVAL,
     announce::Announcements,
     backlog::Backlog,
+    expiries::CARE_INTERVAL,
     keys,
     redis::RedisHubStore,
     store::{HubStore, PublishJob, Store, StoreFile},
@@ -34,7 +35,7 @@ use std::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 /// The part of a hub that its workers share.
@@ -185,7 +186,14 @@ impl HubShared {
             (Some(Store::Redis(store)), _, Some(redis)) => store.start(redis, &shared)?,
             _ => {}
         }
-        keys::watch(&shared)?;
+        keys::watch(config, {
+            let hub = Arc::downgrade(&shared);
+            move |keys| {
+                let Some(hub) = hub.upgrade().filter(|hub| !hub.has_ended()) else { return false };
+                keys.into_iter().for_each(|keys| hub.set_keys(keys));
+                true
+            }
+        })?;
         if upgrade::is_in_progress() && shared.redis().is_none() {
             shared.hold();
         }
@@ -504,16 +512,6 @@ impl HubShared {
         lock(&self.news).has_ended = true;
         self.has_news.notify_all();
     }
-}
-
-/// Returns the time in seconds since 1970, for tokens.
-pub(super) fn unix_time() -> u64 {
-    since_1970().as_secs()
-}
-
-/// The time since 1970.
-pub(super) fn since_1970() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

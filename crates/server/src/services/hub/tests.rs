@@ -17,7 +17,11 @@ use pollux_http::{
 };
 use pollux_hub::{subscribers::Delivery, update::Publication};
 use pollux_testkit::wait_until;
-use std::{cell::Cell, sync::atomic::Ordering};
+use std::{
+    cell::Cell,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 /// One worker's part of a hub.
 struct Bench {
