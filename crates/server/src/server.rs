@@ -15,7 +15,7 @@ use crate::{
     },
     config::{Accepting, Architecture, HubConfig, Listen, POOL_DEFAULT, PROCESSES_DEFAULT},
     engine::{
-        control::{PendingReplies, Remote},
+        control::{PendingStatistics, Remote},
         event::Replace,
     },
     log::{self, Log, LogProcess},
@@ -49,7 +49,7 @@ use std::{
 fn total<'r>(remotes: impl IntoIterator<Item = &'r Arc<Remote>>) -> Statistics {
     let replies: Vec<_> = remotes.into_iter().map(|remote| remote.request_statistics()).collect();
     let mut all = Statistics::default();
-    for one in replies.into_iter().filter_map(PendingReplies::answer) {
+    for one in replies.into_iter().filter_map(PendingStatistics::wait) {
         all.merge(&one);
     }
     all
@@ -437,7 +437,7 @@ impl Server {
             WorkerSet::Workers(workers) => {
                 let replies: Vec<_> =
                     workers.iter().map(|worker| worker.remote().request_statistics()).collect();
-                replies.into_iter().all(|reply| reply.answer().is_some())
+                replies.into_iter().all(|reply| reply.wait().is_some())
             }
             _ => self.running() > 0,
         }

@@ -3,7 +3,7 @@
 use crate::{
     config::Listen,
     engine::{
-        control::{Inbox, LineCounter, Remote},
+        control::{Inbox, Remote, SharedMemory},
         event::{Engine, Renewer, Replace},
     },
     log::LogWriter,
@@ -111,14 +111,14 @@ impl Worker {
         former: Option<Former>,
     ) -> anyhow::Result<(Self, WorkerInfo)> {
         const NO_SOCKETS: &str = "cannot create the control sockets of a worker";
-        let (remote, far_end, raised, counters) = match former {
+        let (remote, far_end, shared, counters) = match former {
             Some(Former { remote, counters }) => {
-                let (far_end, raised) = remote.pair_again().context(NO_SOCKETS)?;
-                (remote, far_end, raised, counters)
+                let (far_end, shared) = remote.pair_again().context(NO_SOCKETS)?;
+                (remote, far_end, shared, counters)
             }
             None => {
-                let (remote, far_end, raised) = Remote::pair().context(NO_SOCKETS)?;
-                (Arc::new(remote), far_end, raised, Counters::default())
+                let (remote, far_end, shared) = Remote::pair().context(NO_SOCKETS)?;
+                (Arc::new(remote), far_end, shared, Counters::default())
             }
         };
         let far_end = Arc::new(far_end);
@@ -127,7 +127,7 @@ impl Worker {
             let (far_end, counters) = (far_end.clone(), counters.clone());
             move || {
                 let _end = End(task.ends.clone());
-                run(task, counters, (far_end, raised), &ready)
+                run(task, counters, (far_end, shared), &ready)
             }
         })?;
         match is_ready.recv() {
@@ -212,7 +212,7 @@ impl Drop for End {
 fn run<S: Service + 'static>(
     task: WorkerTask<S>,
     counters: Counters,
-    (far_end, raised): (Arc<OwnedFd>, LineCounter),
+    (far_end, shared): (Arc<OwnedFd>, Arc<SharedMemory>),
     ready: &Sender<WorkerInfo>,
 ) -> anyhow::Result<Statistics> {
     let WorkerTask {
@@ -236,7 +236,7 @@ fn run<S: Service + 'static>(
     // reference, it would close descriptors of its own table instead. The main thread keeps a
     // reference at least until this worker is ready.
     drop((far_end, listeners));
-    let inbox = Inbox::new(files.remove(0), raised);
+    let inbox = Inbox::new(files.remove(0), shared);
     let listeners = files;
     let cpu = pin(&config, index)?;
     sys::set_timing(config.time_system_calls);
@@ -349,14 +349,14 @@ mod tests {
     /// Runs a worker whose listener is shut down by another process that shares it.
     fn without_a_listener<M: Mechanism>() {
         let listener = listener::tcp("127.0.0.1:0".parse().unwrap(), 8, false).unwrap();
-        let shared = listener.try_clone().unwrap();
-        let (remote, far_end, raised) = Remote::pair().unwrap();
+        let copy = listener.try_clone().unwrap();
+        let (remote, far_end, shared) = Remote::pair().unwrap();
         let worker = thread::spawn(move || {
             let directory = tempfile::tempdir().unwrap();
             let config = Settings::new(directory.path());
             let rules = Arc::new(Rules::new(&config));
             let routes = Hosts::open(&config, &rules, Contents::new(0, 1)).unwrap();
-            let inbox = Inbox::new(far_end, raised);
+            let inbox = Inbox::new(far_end, shared);
             let options = "epoll".parse::<MechanismSpec>().unwrap().options();
             let own = (rules, WorkerState::new(None));
             Engine::<M, _>::new(&config, &options, routes, own, (vec![listener], 10), inbox)
@@ -364,10 +364,10 @@ mod tests {
                 .run()
                 .unwrap()
         });
-        SockRef::from(&shared).shutdown(Shutdown::Both).unwrap();
+        SockRef::from(&copy).shutdown(Shutdown::Both).unwrap();
         // The worker must notice the shutdown before it is stopped: the stop calls accept, too.
         let calls =
-            || remote.request_statistics().answer().unwrap().system_calls.of(sys::Call::Accept);
+            || remote.request_statistics().wait().unwrap().system_calls.of(sys::Call::Accept);
         wait_until("the call of accept", || calls() > 0);
         // Long enough for a worker that does not notice the shutdown to call accept again.
         thread::sleep(Duration::from_millis(100));

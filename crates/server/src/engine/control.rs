@@ -1,29 +1,27 @@
-//! The control channel between the main thread and a worker: lines of text over a pair of sockets.
+//! The control channel between the main thread and a worker, which is a thread.
 //!
-//! The channel carries bytes instead of a queue of values, so that it also works across fork(2). It is a
-//! socket instead of an eventfd, because not every mechanism can wait for an eventfd (RT signals).
+//! Commands are lines of text on a pair of sockets: every mechanism can wait for a socket, but not for an
+//! eventfd (RT signals), and descriptors can be sent with a command. Reports are values in shared memory.
 //!
 //! Under load, a mechanism may report the socket late: behind thousands of queued signals, a report took
-//! seconds. Therefore a counter in shared memory shows at once that there is a command. A worker that is a
-//! process has only the socket.
+//! seconds. Therefore a counter in shared memory shows at once that there is a command.
 
 use crate::stats::Statistics;
-use rustix::net::SendFlags;
 use std::{
     collections::VecDeque,
-    io::{self, BufRead, BufReader, IoSlice, Write},
+    io::{self, IoSlice, Write},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
 };
 
-/// How long a worker may take to send its statistics, or to take a command.
+/// How long a worker may take to report its statistics, or to take a command.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The maximum length of a command in bytes; a longer line is not a command.
@@ -32,7 +30,7 @@ const COMMAND_BYTES: usize = 64;
 /// A command of the main thread to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkerCommand {
-    /// Send the statistics, with this number.
+    /// Report the statistics, with this number.
     Statistics(u64),
     /// Stop accepting, and end the requests in flight within the time.
     Stop {
@@ -59,7 +57,7 @@ pub(crate) enum WorkerCommand {
 }
 
 impl WorkerCommand {
-    fn line(self) -> String {
+    fn encode(self) -> String {
         match self {
             Self::Statistics(number) => format!("statistics {number}\n"),
             Self::Stop { grace } => format!("stop {}\n", grace.as_millis()),
@@ -91,34 +89,60 @@ impl WorkerCommand {
     }
 }
 
-/// The number of lines that were written.
-pub(crate) type LineCounter = Arc<AtomicU32>;
+/// The memory that both ends share.
+#[derive(Debug, Default)]
+pub(crate) struct SharedMemory {
+    /// The number of commands that were written.
+    written: AtomicU32,
+    report: Mutex<Report>,
+    has_report: Condvar,
+}
+
+/// The last report of a worker.
+#[derive(Debug, Default)]
+struct Report {
+    /// The number of the request, and the statistics.
+    statistics: Option<(u64, Statistics)>,
+    /// Whether the worker has ended, so that no report will follow.
+    has_ended: bool,
+}
+
+impl SharedMemory {
+    fn report(&self) -> MutexGuard<'_, Report> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_report(&self, change: impl FnOnce(&mut Report)) {
+        change(&mut self.report());
+        self.has_report.notify_all();
+    }
+}
 
 /// The worker's end.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     notifier: OwnedFd,
-    raised: LineCounter,
-    /// The number of lines that were taken. A line may be taken before it is counted as written.
+    shared: Arc<SharedMemory>,
+    /// The number of commands that were taken. A command may be taken before it is counted as written.
     taken: u32,
-    /// The start of a line.
+    /// The start of a command.
     partial: Vec<u8>,
     /// Descriptors that were received with commands.
     descriptors: VecDeque<OwnedFd>,
 }
 
 impl Inbox {
-    /// Creates the worker's end. `notifier` and `raised` are the values that [`Remote::pair`] or
+    /// Creates the worker's end. `notifier` and `shared` are the values that [`Remote::pair`] or
     /// [`Remote::pair_again`] returned, or copies of them.
-    pub(crate) fn new(notifier: OwnedFd, raised: LineCounter) -> Self {
-        Self { notifier, raised, taken: 0, partial: Vec::new(), descriptors: VecDeque::new() }
+    pub(crate) fn new(notifier: OwnedFd, shared: Arc<SharedMemory>) -> Self {
+        Self { notifier, shared, taken: 0, partial: Vec::new(), descriptors: VecDeque::new() }
     }
 
     /// Returns whether there is a command that the mechanism may not have reported yet. A busy worker
     /// checks this before each wait.
     #[inline]
     pub(crate) fn is_raised(&self) -> bool {
-        self.raised.load(Ordering::Acquire).wrapping_sub(self.taken).cast_signed() > 0
+        self.shared.written.load(Ordering::Acquire).wrapping_sub(self.taken).cast_signed() > 0
     }
 
     /// Returns the descriptor for the interest set.
@@ -147,8 +171,8 @@ impl Inbox {
             if count == 0 {
                 commands.push(WorkerCommand::Stop { grace: Duration::ZERO });
             }
-            // The end of the stream arrives as an event of its own, so a sender that waits for statistics
-            // gets them first. One call receives no bytes after a descriptor, so more bytes may follow.
+            // The end of the stream arrives as an event of its own. One call receives no bytes after a
+            // descriptor, so more bytes may follow.
             if count < buffer.len() && descriptor.is_none() {
                 break;
             }
@@ -162,42 +186,48 @@ impl Inbox {
         self.descriptors.pop_front()
     }
 
-    /// Sends the statistics that a command requested. They are dropped if the socket is full because the
-    /// main thread does not read: the worker does not wait for it.
-    pub(crate) fn answer(&self, number: u64, statistics: &Statistics) {
-        let line = format!("{number} {}\n", statistics.to_json(""));
-        // This call is not counted: it belongs to the measurement and not to the measured work.
-        let _ = rustix::net::send(&self.notifier, line.as_bytes(), SendFlags::NOSIGNAL);
+    /// Reports the statistics that a command requested.
+    pub(crate) fn report(&self, number: u64, statistics: Statistics) {
+        self.shared.set_report(|report| report.statistics = Some((number, statistics)));
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.shared.set_report(|report| report.has_ended = true);
     }
 }
 
 /// The main thread's end.
 #[derive(Debug)]
 pub(crate) struct Remote {
-    line: Mutex<CommandStream>,
-    raised: LineCounter,
+    commands: Mutex<CommandStream>,
+    shared: Arc<SharedMemory>,
 }
 
 #[derive(Debug)]
 struct CommandStream {
-    stream: BufReader<UnixStream>,
+    stream: UnixStream,
     requested: u64,
 }
 
-/// Statistics that were requested and have not arrived yet.
+/// Statistics that were requested and are not reported yet.
 #[derive(Debug)]
-pub(crate) struct PendingReplies<'a>(MutexGuard<'a, CommandStream>);
+pub(crate) struct PendingStatistics<'a> {
+    shared: &'a SharedMemory,
+    number: u64,
+}
 
 impl Remote {
     /// Creates both ends; the second and the third value are for [`Inbox::new`].
     ///
     /// # Errors
     /// The errors of socketpair(2).
-    pub(crate) fn pair() -> io::Result<(Self, OwnedFd, LineCounter)> {
+    pub(crate) fn pair() -> io::Result<(Self, OwnedFd, Arc<SharedMemory>)> {
         let (near, far) = sockets()?;
-        let line = CommandStream { stream: BufReader::new(near), requested: 0 };
-        let raised = LineCounter::default();
-        Ok((Self { line: Mutex::new(line), raised: raised.clone() }, far, raised))
+        let commands = Mutex::new(CommandStream { stream: near, requested: 0 });
+        let shared = Arc::<SharedMemory>::default();
+        Ok((Self { commands, shared: shared.clone() }, far, shared))
     }
 
     /// Replaces the worker's end, for a new worker in place of one that has ended. This end stays valid for
@@ -205,34 +235,35 @@ impl Remote {
     ///
     /// # Errors
     /// The errors of socketpair(2).
-    pub(crate) fn pair_again(&self) -> io::Result<(OwnedFd, LineCounter)> {
+    pub(crate) fn pair_again(&self) -> io::Result<(OwnedFd, Arc<SharedMemory>)> {
         let (near, far) = sockets()?;
-        let mut line = self.line();
-        line.stream = BufReader::new(near);
+        let mut commands = self.commands();
+        commands.stream = near;
         // Commands are counted under the same lock: the count restarts with the new socket.
-        self.raised.store(0, Ordering::Release);
-        Ok((far, self.raised.clone()))
+        self.shared.written.store(0, Ordering::Release);
+        self.shared.set_report(|report| report.has_ended = false);
+        Ok((far, self.shared.clone()))
     }
 
     /// Notifies the worker that shared state has changed. A worker that has ended does not receive the
     /// command.
     pub(crate) fn notify(&self) {
-        self.send(&self.line(), WorkerCommand::News);
+        self.send(&self.commands(), WorkerCommand::News);
     }
 
     /// Sends the command to prepare for the configuration with this number.
     pub(crate) fn prepare_renewal(&self, number: u64) {
-        self.send(&self.line(), WorkerCommand::Prepare(number));
+        self.send(&self.commands(), WorkerCommand::Prepare(number));
     }
 
     /// Sends the command to serve with the configuration with this number, which the worker has prepared.
     pub(crate) fn commit_renewal(&self, number: u64) {
-        self.send(&self.line(), WorkerCommand::Commit(number));
+        self.send(&self.commands(), WorkerCommand::Commit(number));
     }
 
     /// Sends the command to stop. A worker that has ended does not receive the command.
     pub(crate) fn stop(&self, grace: Duration) {
-        self.send(&self.line(), WorkerCommand::Stop { grace });
+        self.send(&self.commands(), WorkerCommand::Stop { grace });
     }
 
     /// Sends a channel to the worker, with the command for it.
@@ -240,60 +271,59 @@ impl Remote {
     /// # Errors
     /// The worker has ended, or does not take commands.
     pub(crate) fn give(&self, command: WorkerCommand, channel: BorrowedFd<'_>) -> io::Result<()> {
-        let (line, text) = (self.line(), command.line());
+        let (commands, text) = (self.commands(), command.encode());
         let parts = [IoSlice::new(text.as_bytes())];
-        pollux_sys::send_with_descriptor(line.stream.get_ref().as_fd(), &parts, channel)?;
-        self.raised.fetch_add(1, Ordering::Release);
+        pollux_sys::send_with_descriptor(commands.stream.as_fd(), &parts, channel)?;
+        self.shared.written.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
     /// Sends the command which says that the successor takes over, or that it does not.
     pub(crate) fn end_upgrade(&self, command: WorkerCommand) {
-        self.send(&self.line(), command);
+        self.send(&self.commands(), command);
     }
 
-    fn send(&self, line: &CommandStream, command: WorkerCommand) {
-        let written = line.stream.get_ref().write_all(command.line().as_bytes());
+    fn send(&self, commands: &CommandStream, command: WorkerCommand) {
+        let written = (&commands.stream).write_all(command.encode().as_bytes());
         // The count is raised after the write, so that a worker that sees the new count finds the command.
-        self.raised.fetch_add(written.is_ok().into(), Ordering::Release);
+        self.shared.written.fetch_add(written.is_ok().into(), Ordering::Release);
     }
 
-    /// Requests statistics. [`PendingReplies::answer`] waits for them, so several workers can compute them
-    /// at the same time.
-    pub(crate) fn request_statistics(&self) -> PendingReplies<'_> {
-        let mut line = self.line();
-        line.requested += 1;
-        self.send(&line, WorkerCommand::Statistics(line.requested));
-        PendingReplies(line)
+    /// Requests statistics. [`PendingStatistics::wait`] waits for them, so several workers can compute
+    /// them at the same time.
+    pub(crate) fn request_statistics(&self) -> PendingStatistics<'_> {
+        let mut commands = self.commands();
+        commands.requested += 1;
+        let number = commands.requested;
+        self.send(&commands, WorkerCommand::Statistics(number));
+        PendingStatistics { shared: &self.shared, number }
     }
 
-    fn line(&self) -> MutexGuard<'_, CommandStream> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn commands(&self) -> MutexGuard<'_, CommandStream> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn sockets() -> io::Result<(UnixStream, OwnedFd)> {
     let (near, far) = UnixStream::pair()?;
-    near.set_read_timeout(Some(PATIENCE))?;
     near.set_write_timeout(Some(PATIENCE))?;
     far.set_nonblocking(true)?;
     Ok((near, far.into()))
 }
 
-impl PendingReplies<'_> {
-    /// Waits for the statistics. Returns `None` if the worker has ended, or takes too long.
-    pub(crate) fn answer(mut self) -> Option<Statistics> {
-        loop {
-            let mut line = String::new();
-            if self.0.stream.read_line(&mut line).ok()? == 0 {
-                return None;
-            }
-            let (number, figures) = line.trim_end().split_once(' ')?;
-            // Skip an answer that came too late for an earlier request.
-            if number.parse() == Ok(self.0.requested) {
-                return Statistics::from_json(figures).ok();
-            }
-        }
+impl PendingStatistics<'_> {
+    /// Waits for the statistics. Returns `None` if the worker has ended, or takes too long. A later report
+    /// is as good: it answers a request of another thread.
+    pub(crate) fn wait(self) -> Option<Statistics> {
+        let is_late = |report: &mut Report| {
+            let number = report.statistics.as_ref().map(|(number, _)| *number);
+            !report.has_ended && number.is_none_or(|number| number < self.number)
+        };
+        let report = self.shared.report();
+        let waited = self.shared.has_report.wait_timeout_while(report, PATIENCE, is_late);
+        let (report, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let reported = report.statistics.as_ref().filter(|(number, _)| *number >= self.number);
+        reported.map(|(_, statistics)| statistics.clone())
     }
 }
 
@@ -304,14 +334,14 @@ mod tests {
 
     #[test]
     fn commands_arrive_whole_and_in_order() {
-        let (remote, far, raised) = Remote::pair().unwrap();
-        let mut inbox = Inbox::new(far, raised);
+        let (remote, far, shared) = Remote::pair().unwrap();
+        let mut inbox = Inbox::new(far, shared);
         assert_eq!(inbox.take(), []);
         let grace = Duration::from_millis(1500);
         assert!(!inbox.is_raised());
         remote.stop(grace);
         assert!(inbox.is_raised(), "whatever the mechanism reports");
-        let mut raw = remote.line().stream.get_ref().try_clone().unwrap();
+        let mut raw = remote.commands().stream.try_clone().unwrap();
         raw.write_all(b"statistics 4").unwrap();
         assert_eq!(inbox.take(), [WorkerCommand::Stop { grace }]);
         assert!(!inbox.is_raised());
@@ -326,22 +356,22 @@ mod tests {
     }
 
     #[test]
-    fn a_late_answer_is_nobodys_and_a_dead_worker_has_none() {
-        let (remote, far, raised) = Remote::pair().unwrap();
-        let mut inbox = Inbox::new(far, raised);
+    fn a_report_answers_its_own_request_and_an_ended_worker_has_none() {
+        let (remote, far, shared) = Remote::pair().unwrap();
+        let mut inbox = Inbox::new(far, shared);
         let figures = |requests| {
             let mut figures = Statistics::default();
             figures.counts[Counter::Requests] = requests;
             figures
         };
-        inbox.answer(0, &figures(5));
+        inbox.report(0, figures(5));
         let reply = remote.request_statistics();
         assert_eq!(inbox.take(), [WorkerCommand::Statistics(1)]);
-        inbox.answer(1, &figures(7));
-        assert_eq!(reply.answer().unwrap().count(Counter::Requests), 7);
+        inbox.report(1, figures(7));
+        assert_eq!(reply.wait().unwrap().count(Counter::Requests), 7);
         let reply = remote.request_statistics();
         drop(inbox);
-        assert!(reply.answer().is_none());
+        assert!(reply.wait().is_none());
         remote.stop(Duration::ZERO);
     }
 }

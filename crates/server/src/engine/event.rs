@@ -290,7 +290,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     fn handle_inbox(&mut self) {
         for command in self.inbox.take() {
             match command {
-                WorkerCommand::Statistics(number) => self.inbox.answer(number, &self.statistics()),
+                WorkerCommand::Statistics(number) => self.inbox.report(number, self.statistics()),
                 WorkerCommand::Stop { grace } => self.stop(grace),
                 // Waking the loop is enough: each iteration checks the streams.
                 WorkerCommand::News => {}

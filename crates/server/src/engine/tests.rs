@@ -81,8 +81,8 @@ impl TestEngine {
         let crate::config::Listen::Tcp(address) = listener::address_of(&listener).unwrap() else {
             panic!("a TCP address")
         };
-        let (remote, far_end, raised) = Remote::pair().unwrap();
-        let inbox = Inbox::new(far_end, raised);
+        let (remote, far_end, shared) = Remote::pair().unwrap();
+        let inbox = Inbox::new(far_end, shared);
         let name = format!("{spec}, {interest:?}");
         let start = Start { spec: spec.clone(), config, service, listener, inbox };
         let thread = thread::Builder::new().name(name.clone());

@@ -203,12 +203,12 @@ impl Worker {
     ) -> Self {
         let listener = listener::tcp("127.0.0.1:0".parse().unwrap(), 64, false).unwrap();
         let address = socket2::SockRef::from(&listener).local_addr().unwrap().as_socket().unwrap();
-        let (remote, far_end, raised) = Remote::pair().unwrap();
+        let (remote, far_end, shared) = Remote::pair().unwrap();
         let thread = thread::spawn(move || {
             let rules = Arc::new(Rules::new(&config));
             let service = CountingService(open(&config, &rules, address));
             let own = (rules, WorkerState::new(None));
-            let inbox = Inbox::new(far_end, raised);
+            let inbox = Inbox::new(far_end, shared);
             let listeners = (vec![listener], 100);
             let options = Options::default();
             let engine = Engine::<Seam, _>::new(&config, &options, service, own, listeners, inbox)?;
@@ -221,7 +221,7 @@ impl Worker {
 
     /// Requests the current statistics.
     pub(super) fn statistics(&self) -> Statistics {
-        self.remote.request_statistics().answer().unwrap()
+        self.remote.request_statistics().wait().unwrap()
     }
 
     /// Requests a stop.
