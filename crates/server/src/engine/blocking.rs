@@ -72,7 +72,7 @@ pub(crate) struct Blocking<A: Service> {
     polled: Vec<PollFd>,
     /// The number of iterations of the connection. If it has changed, the connection may need something
     /// else now.
-    turns: u64,
+    iterations: u64,
     large_file: LargeFile,
     slot: ScoreboardSlot,
     generation: u32,
@@ -139,7 +139,7 @@ impl<A: Service> Blocking<A> {
             upstream_input: Vec::new(),
             outbox: Outbox::default(),
             polled: Vec::new(),
-            turns: 0,
+            iterations: 0,
             large_file: config.large_file,
             slot,
             generation: 0,
@@ -323,7 +323,7 @@ impl<A: Service> Blocking<A> {
     ) {
         let Self { service, rules, worker, reactor, client, outbox, input, .. } = self;
         let Some(client) = client else { return };
-        self.turns += 1;
+        self.iterations += 1;
         let (id, socket) = (client.id, Some(client.transport.as_fd()));
         let mut adapter = Adapter { service, rules, worker, reactor, client: id, socket };
         let mut iteration = client.connection.iteration(outbox);
@@ -446,14 +446,14 @@ impl<A: Service> Blocking<A> {
     /// `deadline`. Handles the events of upstream connections and alarms, and a stop. The events of
     /// `wanted` are in `polled`, from index 1 on.
     fn wait_until(&mut self, wanted: &[(RawFd, i16)], deadline: Option<u32>) {
-        let turns = self.turns;
+        let before = self.iterations;
         self.perform();
         self.polled.clear();
         let notifier = self.slot.notifier(self.worker.is_stopping).as_raw_fd();
         for &(fd, events) in [(notifier, POLLIN)].iter().chain(wanted) {
             self.polled.push(PollFd { fd, events, revents: 0 });
         }
-        if self.turns != turns {
+        if self.iterations != before {
             // A command was performed immediately, and the exchange has continued: the event that it waited
             // for before may never occur.
             return;

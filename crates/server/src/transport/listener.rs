@@ -191,8 +191,8 @@ fn backlog_of(backlog: u32) -> i32 {
 
 /// The time for which a starting server waits for other servers that bind a socket in the same directory,
 /// each of which takes far less than a millisecond; and the pause between two attempts.
-const TURN_PATIENCE: Duration = Duration::from_secs(2);
-const TURN_PAUSE: Duration = Duration::from_millis(5);
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// Opens a TCP listener. With `shares`, several workers may listen on the port, each with a queue of its
 /// own (SO_REUSEPORT, socket(7)).
@@ -272,12 +272,12 @@ pub(crate) fn listen_at(socket: &Socket, path: &Path, backlog: i32) -> io::Resul
     // listen yet looks like the socket of a server that has ended. And a file that is removed after a check
     // may by then belong to another server, which has replaced it meanwhile. In both cases a running server
     // would lose its socket.
-    let context = take_turn_in(path);
+    let lock = lock_directory_of(path);
     bind_path(socket, path)?;
     let file = SocketFile::at(path);
     let outcome = socket.listen(backlog);
     // Dropping `file` takes the same lock.
-    drop(context);
+    drop(lock);
     outcome.map(|()| file)
 }
 
@@ -329,26 +329,26 @@ impl Drop for SocketFile {
         }
         // Without the lock, another starting server could replace the file between the check and the
         // removal.
-        let _turn = take_turn_in(&self.path);
+        let _lock = lock_directory_of(&self.path);
         if self.is_still_there() {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Locks a directory with flock(2), which leaves no file behind and ends with its holder. A server holds
+/// Locks the directory of `path` with flock(2), which leaves no file behind and ends with its holder. A server holds
 /// the lock from before it binds a socket in the directory until it listens, and while it removes one.
 /// Returns `None` if the directory cannot be locked (no permission to read it; NFS), or if another process
 /// holds the lock for long for its own reasons, as tmpfiles.d(5) suggests: then servers that start at the
 /// same moment may disturb each other.
-fn take_turn_in(path: &Path) -> Option<File> {
+fn lock_directory_of(path: &Path) -> Option<File> {
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     let directory = File::open(directory.unwrap_or(Path::new("."))).ok()?;
     let start = Instant::now();
-    while start.elapsed() < TURN_PATIENCE {
+    while start.elapsed() < LOCK_PATIENCE {
         match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Some(directory),
-            Err(Errno::WOULDBLOCK | Errno::INTR) => thread::sleep(TURN_PAUSE),
+            Err(Errno::WOULDBLOCK | Errno::INTR) => thread::sleep(LOCK_PAUSE),
             Err(_) => return None,
         }
     }

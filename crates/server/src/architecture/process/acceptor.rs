@@ -48,7 +48,7 @@ pub(super) struct ProcessAcceptor {
     evict_at: Option<Instant>,
     given_up: Vec<RawFd>,
     warnings: bool,
-    turns: ListenerRotation,
+    rotation: ListenerRotation,
     /// Whether all connections that waited when a stop was requested have been accepted.
     is_shut: bool,
 }
@@ -68,7 +68,7 @@ impl ProcessAcceptor {
             evict_at: None,
             given_up: Vec::new(),
             warnings: false,
-            turns: ListenerRotation::default(),
+            rotation: ListenerRotation::default(),
             is_shut: false,
         })
     }
@@ -111,14 +111,14 @@ impl ProcessAcceptor {
         let sockets = plan.queues.of(0).sockets;
         let is_stopping = plan.scoreboard.stop_at_ms().is_some();
         if is_stopping {
-            self.turns.stop(sockets);
+            self.rotation.stop(sockets);
         }
-        for index in self.turns.order(sockets.len()) {
+        for index in self.rotation.order(sockets.len()) {
             let fd = sockets[index].as_raw_fd();
-            while self.turns.may_take(index) && !self.given_up.contains(&fd) {
+            while self.rotation.may_take(index) && !self.given_up.contains(&fd) {
                 let error = match sys::accept_with_address(sockets[index].as_fd()) {
                     Ok((connection, address)) => {
-                        self.turns.took(index);
+                        self.rotation.took(index);
                         let slot = self.next.take()?;
                         slot.set_client(address.map_or(0, |address| client_key(address.ip())));
                         return Some((connection, slot));
@@ -129,7 +129,7 @@ impl ProcessAcceptor {
                 match refusal {
                     // This was one of the connections that waited at the stop; others may wait
                     // behind it.
-                    Refusal::Dead if is_stopping => self.turns.took(index),
+                    Refusal::Dead if is_stopping => self.rotation.took(index),
                     Refusal::Empty | Refusal::Dead => break,
                     Refusal::Exhausted | Refusal::Forbidden => {
                         self.pauses += 1;

@@ -41,7 +41,7 @@ pub(super) struct Acceptor {
     pub(super) given_up: Vec<RawFd>,
     warnings: bool,
     has_said_forbidden: bool,
-    turns: ListenerRotation,
+    rotation: ListenerRotation,
     /// The address of the last client, as [`client_key`]; 0 if it has none.
     client: u64,
 }
@@ -136,18 +136,18 @@ impl<A: Service> Blocking<A> {
     fn accept_in_turn(&mut self, listeners: &[OwnedFd]) -> Option<OwnedFd> {
         let is_stopping = self.worker.is_stopping;
         if is_stopping {
-            self.acceptor.turns.stop(listeners);
+            self.acceptor.rotation.stop(listeners);
         }
-        for place in self.acceptor.turns.order(listeners.len()) {
-            let listener = &listeners[place];
-            while self.acceptor.turns.may_take(place) {
+        for index in self.acceptor.rotation.order(listeners.len()) {
+            let listener = &listeners[index];
+            while self.acceptor.rotation.may_take(index) {
                 match self.accept_from(listener) {
                     Ok(socket) => {
-                        self.acceptor.turns.took(place);
+                        self.acceptor.rotation.took(index);
                         return Some(socket);
                     }
                     // This was one of the waiting connections; others may follow it.
-                    Err(Refusal::Dead) if is_stopping => self.acceptor.turns.took(place),
+                    Err(Refusal::Dead) if is_stopping => self.acceptor.rotation.took(index),
                     // A connection that ends frees a descriptor. Without a free descriptor, accept(2) fails
                     // even when no connection is waiting.
                     Err(Refusal::Exhausted)

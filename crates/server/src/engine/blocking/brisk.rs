@@ -73,9 +73,9 @@ impl<A: Service> Blocking<A> {
         {
             return false;
         }
-        let turns = self.turns;
+        let before = self.iterations;
         self.perform();
-        if self.turns != turns {
+        if self.iterations != before {
             // An iteration has run, so the connection may need something else now.
             return true;
         }

@@ -74,12 +74,12 @@ impl<A: Service> Blocking<A> {
         let is_of_pool = eviction.pool.is_some();
         self.slot.begin_idle(thread, since_ns);
         self.wake_mask = Some(mask);
-        let turns = self.turns;
+        let before = self.iterations;
         let mut gives_way = false;
         let happened = loop {
             let has_waiting = self.wait_and_watch(fd, deadline);
             let happened = self.polled[1].revents;
-            let is_waking = happened != 0 || self.worker.is_stopping || self.turns != turns;
+            let is_waking = happened != 0 || self.worker.is_stopping || self.iterations != before;
             if has_waiting && !is_waking {
                 match self.has_own_listeners() {
                     true => gives_way = true,

@@ -56,11 +56,13 @@ impl<A: Service> Blocking<A> {
         Some(self.polled.len() - 1)
     }
 
-    /// Delivers the answers that have arrived. `place` is the index that [`Blocking::add_names`] returned.
-    pub(super) fn attend_names(&mut self, place: Option<usize>) {
-        let has_rung =
-            place.and_then(|place| self.polled.get(place)).is_some_and(|p| p.revents != 0);
-        let Some((resolver, notifier)) = self.names.0.as_mut().filter(|_| has_rung) else { return };
+    /// Delivers the answers that have arrived. `index` is the one that [`Blocking::add_names`] returned.
+    pub(super) fn attend_names(&mut self, index: Option<usize>) {
+        let has_answers =
+            index.and_then(|index| self.polled.get(index)).is_some_and(|p| p.revents != 0);
+        let Some((resolver, notifier)) = self.names.0.as_mut().filter(|_| has_answers) else {
+            return;
+        };
         drain_notifier(notifier.as_fd());
         for (question, answer) in resolver.take() {
             self.deliver(question.to, Event::Resolved(question.id, answer));

@@ -82,8 +82,8 @@ impl<A: Service> UpstreamDriver for Blocking<A> {
     }
 
     fn close_upstream(&mut self, id: UpstreamId, _: RawFd) {
-        if let Some(place) = self.upstreams.iter().position(|upstream| upstream.id == id) {
-            sys::close(self.upstreams.swap_remove(place).transport.into_socket());
+        if let Some(index) = self.upstreams.iter().position(|upstream| upstream.id == id) {
+            sys::close(self.upstreams.swap_remove(index).transport.into_socket());
         }
     }
 
@@ -108,7 +108,7 @@ impl<A: Service> Blocking<A> {
     #[cold]
     fn refuse_command(&mut self, exchange: ExchangeId) {
         debug_assert!(false, "{exchange:?} needs an event loop");
-        self.turns += 1;
+        self.iterations += 1;
         if self.is_running(exchange)
             && let Some(client) = &mut self.client
         {
