@@ -6,6 +6,7 @@ mod architecture;
 mod frontend;
 mod guestbook;
 mod host;
+mod hub;
 mod open;
 mod reopen;
 mod store_errors;

@@ -1,13 +1,12 @@
 //! The settings of a hub.
 
 use super::Listen;
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use pollux_guestbook::redis::{self, UrlError};
 use pollux_hub::{
     dialect::Dialect,
     limits::Limits,
     subscribers::{MaxLifetime, OnLoss},
-    token::{KeyError, KeySet},
     topic::HubUrl,
 };
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
@@ -233,29 +232,6 @@ impl HubConfig {
         let origin = self.origin.as_deref().unwrap_or(otherwise).trim_end_matches('/');
         HubUrl::parse(&format!("{origin}{}", self.path)).map_err(anyhow::Error::msg)
     }
-
-    /// Reads the keys of subscribers and of publishers.
-    pub(crate) fn read_keys(&self) -> anyhow::Result<(Option<KeySet>, Option<KeySet>)> {
-        let read_with = |path: &PathBuf, parse: fn(&[u8]) -> Result<KeySet, KeyError>| {
-            let named = || format!("the hub's key {}", path.display());
-            let text = std::fs::read(path).with_context(named)?;
-            parse(&text).with_context(named)
-        };
-        let read = |path: &PathBuf| read_with(path, KeySet::parse);
-        let subscribers = match &self.key_source {
-            // At the start a file that is no JWK set is an error; later the previous keys stay in
-            // use.
-            Some(KeySource::File(path)) => Some(read_with(path, KeySet::parse_jwks)?),
-            // The URL is fetched while the server already runs; until then every token is invalid.
-            Some(KeySource::Url(_)) => Some(KeySet::empty()),
-            None => self.subscriber_keys.as_ref().map(read).transpose()?,
-        };
-        let publishers = match &self.publisher_keys {
-            Some(path) => Some(read(path)?),
-            None => subscribers.clone(),
-        };
-        Ok((subscribers, publishers))
-    }
 }
 
 #[cfg(test)]
@@ -281,7 +257,6 @@ mod tests {
         assert!([0, 2].map(lifetime).iter().all(|config| config.check().is_ok()));
         let short = lifetime(1).check().unwrap_err().to_string();
         assert!(short.contains("--hub-max-lifetime 1s: at least 2s, or 0"), "{short}");
-        assert!(format!("{:#}", with_key.read_keys().unwrap_err()).contains("key k"));
         assert_eq!(with_key.url("http://h:1").unwrap().as_str(), "http://h:1/hub");
     }
 }
