@@ -213,7 +213,7 @@ impl Config {
         let is_tls = self.urls.iter().any(|(url, _)| url.is_tls);
         ensure!(
             is_tls || self.tls == TlsOptions::default(),
-            "--cacert, --insecure and --tls-resume are about TLS: the URL must begin with https://"
+            "--cacert, --insecure, --tls-cipher and --tls-resume are about TLS: the URL must begin with https://"
         );
         ensure!(
             (1..=MAX_THREADS).contains(&self.threads),

@@ -11,14 +11,18 @@ pub use report::TlsReport;
 use crate::target::Url;
 use anyhow::{Context, Result};
 use pollux_tls::{
-    ClientSettings, ClientTrust, Handshake, HandshakeError, KeyCache, MinVersion, ServerName,
-    SessionTable, TicketReceiver, Trust,
+    Cipher, ClientSettings, ClientTrust, Handshake, HandshakeError, KeyCache, MinVersion,
+    ServerName, SessionTable, TicketReceiver, Trust,
 };
 use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc};
 
 /// The number of connections of each thread whose keys are kept, for those that are busy.
 const KEY_SLOTS: usize = 1024;
+
+/// The most session tickets that a thread stores. A ticket is used once (RFC 8446 appendix C.4), so this is
+/// the number of connections that may be opened at the same time and still all be resumed.
+const TICKETS_MAX: usize = 4096;
 
 /// The most bytes that are sealed for one send(2).
 const OUTPUT_BYTES: usize = 64 << 10;
@@ -30,6 +34,8 @@ pub struct TlsOptions {
     pub trust: ClientTrust,
     /// Handshakes resume earlier sessions with the server's tickets.
     pub resumes: bool,
+    /// The only cipher that is offered; `None` offers all.
+    pub cipher: Option<Cipher>,
 }
 
 /// The TLS settings for one server, made before the threads start.
@@ -58,7 +64,7 @@ impl TlsPlan {
         let name = ServerName::try_from(url.host.clone())
             .with_context(|| format!("{url}: the host is no name that a certificate can have"))?;
         Ok(Some(Self {
-            settings: settings(trust, options.resumes),
+            settings: settings(trust, options),
             options: options.clone(),
             host: url.host.clone(),
             name,
@@ -81,12 +87,13 @@ impl TlsPlan {
     }
 }
 
-fn settings(trust: Trust, resumes: bool) -> ClientSettings {
+fn settings(trust: Trust, options: &TlsOptions) -> ClientSettings {
     ClientSettings {
         trust,
         min_version: MinVersion::Tls12,
         alpn: vec![b"http/1.1".to_vec()],
-        resumes,
+        cipher: options.cipher,
+        tickets_max: if options.resumes { TICKETS_MAX } else { 0 },
         logs_secrets: false,
     }
 }

@@ -1,8 +1,8 @@
 //! The settings of a client, and the rustls configuration made from them.
 
 use crate::{
-    ConfigError, MinVersion, config::prepare_client, config::provider, config::versions_from,
-    ticket_store::TicketStore,
+    Cipher, ConfigError, MinVersion, config::prepare_client, config::provider,
+    config::versions_from, ticket_store::TicketStore,
 };
 use rustls::{
     ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
@@ -34,8 +34,10 @@ pub struct ClientSettings {
     pub min_version: MinVersion,
     /// Protocols in the order preferred (ALPN).
     pub alpn: Vec<Vec<u8>>,
-    /// Sessions are resumed with the server's tickets.
-    pub resumes: bool,
+    /// The only cipher that is offered; `None` offers all.
+    pub cipher: Option<Cipher>,
+    /// The most tickets that are stored for a server, to resume its sessions; 0 if none is resumed.
+    pub tickets_max: usize,
     /// Secrets are written to the file that SSLKEYLOGFILE names.
     pub logs_secrets: bool,
 }
@@ -48,7 +50,8 @@ impl ClientSettings {
             trust: Trust::Anybody,
             min_version: MinVersion::Tls12,
             alpn: alpn.iter().map(|protocol| protocol.to_vec()).collect(),
-            resumes: false,
+            cipher: None,
+            tickets_max: 0,
             logs_secrets: false,
         }
     }
@@ -58,7 +61,11 @@ impl ClientSettings {
     /// # Errors
     /// rustls refuses the configuration.
     pub fn build(&self) -> Result<Arc<ClientConfig>, ConfigError> {
-        let provider = Arc::new(provider());
+        let mut provider = provider();
+        if let Some(cipher) = self.cipher {
+            provider.cipher_suites.retain(|offered| cipher.is_of(offered.suite()));
+        }
+        let provider = Arc::new(provider);
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions_from(self.min_version))
             .map_err(|error| ConfigError::new(error.to_string()))?;
@@ -71,10 +78,9 @@ impl ClientSettings {
         let mut config = builder.with_no_client_auth();
         prepare_client(&mut config, self.logs_secrets);
         config.alpn_protocols.clone_from(&self.alpn);
-        config.resumption = if self.resumes {
-            Resumption::store(Arc::new(TicketStore::default()))
-        } else {
-            Resumption::disabled()
+        config.resumption = match self.tickets_max {
+            0 => Resumption::disabled(),
+            most => Resumption::store(Arc::new(TicketStore::new(most))),
         };
         Ok(Arc::new(config))
     }

@@ -108,6 +108,6 @@ pub use server::{
 pub use session::{
     DATA_PER_KEY_UPDATE, Direction, EMPTY_RECORDS_MAX, KEY_UPDATES_WITHOUT_DATA_MAX, Role, Session,
 };
-pub use suite::Suite;
+pub use suite::{Cipher, Suite};
 pub use table::SessionTable;
 pub use tickets::{TICKET_PERIOD_S, TicketKeys};

@@ -21,6 +21,29 @@ pub enum Suite {
     Tls12ChaCha20,
 }
 
+/// A cipher, in the suites of any version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cipher {
+    /// AES-GCM with keys of 128 bits.
+    Aes128Gcm,
+    /// AES-GCM with keys of 256 bits; its hash is SHA-384, whose secrets take longer to derive.
+    Aes256Gcm,
+    /// ChaCha20-Poly1305.
+    ChaCha20Poly1305,
+}
+
+impl Cipher {
+    /// Whether a suite uses this cipher.
+    pub(crate) fn is_of(self, suite: CipherSuite) -> bool {
+        let part = match self {
+            Self::Aes128Gcm => "AES_128_GCM",
+            Self::Aes256Gcm => "AES_256_GCM",
+            Self::ChaCha20Poly1305 => "CHACHA20_POLY1305",
+        };
+        suite.as_str().is_some_and(|name| name.contains(part))
+    }
+}
+
 /// The maximum number of records that one key may seal before it is replaced. AES-GCM's bound is 2^24.5
 /// full records (RFC 8446 §5.5); half of rustls' 2^24 leaves time for a peer that reads slowly.
 const AES_GCM_RECORDS_MAX: u32 = 1 << 23;

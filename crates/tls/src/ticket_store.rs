@@ -11,16 +11,16 @@ use std::{
     sync::Mutex,
 };
 
-/// The most tickets that are stored for one server. A ticket is used once (RFC 8446 appendix C.4), so
-/// this is the number of connections that may be opened at the same time and still all be resumed.
-const TICKETS_MAX: usize = 4096;
 /// The most servers; tickets of further servers are not stored.
 const SERVERS_MAX: usize = 256;
 
 /// Replaces rustls' own store, which has 8 tickets per server, too few for a load generator: with more
 /// than 8 connections at a time the further handshakes would be full ones.
-#[derive(Default)]
-pub(crate) struct TicketStore(Mutex<HashMap<ServerName<'static>, Server>>);
+pub(crate) struct TicketStore {
+    servers: Mutex<HashMap<ServerName<'static>, Server>>,
+    /// The most tickets that are stored for one server; the oldest give way.
+    most: usize,
+}
 
 #[derive(Default)]
 struct Server {
@@ -30,8 +30,12 @@ struct Server {
 }
 
 impl TicketStore {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { servers: Mutex::default(), most }
+    }
+
     fn with<R>(&self, name: ServerName<'static>, act: impl FnOnce(&mut Server) -> R) -> Option<R> {
-        let mut servers = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut servers = self.servers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if servers.len() >= SERVERS_MAX && !servers.contains_key(&name) {
             return None;
         }
@@ -43,7 +47,7 @@ impl TicketStore {
         name: &ServerName<'_>,
         act: impl FnOnce(&mut Server) -> Option<R>,
     ) -> Option<R> {
-        let mut servers = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut servers = self.servers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         act(servers.get_mut(&name.to_owned())?)
     }
 }
@@ -75,7 +79,7 @@ impl ClientSessionStore for TicketStore {
         value: Tls13ClientSessionValue,
     ) {
         self.with(server_name, |server| {
-            if server.tls13.len() >= TICKETS_MAX {
+            if server.tls13.len() >= self.most {
                 server.tls13.pop_front();
             }
             server.tls13.push_back(value);

@@ -2,9 +2,12 @@
 
 mod support;
 
-use pollux_tls::{Content, DATA_PER_KEY_UPDATE, Error, HEADER_LEN, RECORD_MAX, Suite};
-use std::io::Write as _;
-use support::{Ours, Peer, SUITES, configs, shake_hands};
+use pollux_tls::{
+    Cipher, ClientSettings, Content, DATA_PER_KEY_UPDATE, Error, HEADER_LEN, MinVersion,
+    RECORD_MAX, Role, ServerSettings, Suite, self_signed,
+};
+use std::{io::Write as _, sync::Arc};
+use support::{Ours, Peer, SUITES, configs, shake_hands, shake_hands_as};
 
 #[test]
 fn a_request_and_its_reply_in_every_suite() {
@@ -79,6 +82,48 @@ fn a_request_may_come_with_the_end_of_the_handshake() {
         ours.receive(&bytes).unwrap();
         assert_eq!(ours.data, b"GET / HTTP/1.1\r\n\r\n", "{suite:?}");
     }
+}
+
+#[test]
+fn a_client_offers_only_the_cipher_that_it_was_given() {
+    let certificates = Arc::new(self_signed(vec!["localhost".into()]).unwrap());
+    let server = ServerSettings::default().build(certificates).unwrap();
+    let ciphers = [
+        (None, Suite::Tls13Aes128Gcm),
+        (Some(Cipher::Aes128Gcm), Suite::Tls13Aes128Gcm),
+        (Some(Cipher::Aes256Gcm), Suite::Tls13Aes256Gcm),
+        (Some(Cipher::ChaCha20Poly1305), Suite::Tls13ChaCha20),
+    ];
+    for (cipher, suite) in ciphers {
+        let mut settings = ClientSettings::trusting_anybody(&[b"http/1.1"]);
+        (settings.cipher, settings.min_version) = (cipher, MinVersion::Tls12);
+        let client = settings.build().unwrap();
+        let (result, ..) = shake_hands_as(Role::Client, server.clone(), client, 4096);
+        assert_eq!(result.session.suite(), suite, "{cipher:?}");
+    }
+}
+
+/// A server decides how many tickets it sends, and each is stored with its certificates.
+#[test]
+fn a_client_stores_a_limited_number_of_tickets() {
+    let certificates = Arc::new(self_signed(vec!["localhost".into()]).unwrap());
+    let server = ServerSettings::default().build(certificates).unwrap();
+    let mut settings = ClientSettings::trusting_anybody(&[b"http/1.1"]);
+    settings.tickets_max = 2;
+    let client = settings.build().unwrap();
+    let connect = || {
+        let (mut result, mut peer, _) =
+            shake_hands_as(Role::Client, server.clone(), client.clone(), 4096);
+        let mut keys = result.session.derive_keys();
+        let (mut records, mut receiver) = (peer.output(), result.tickets.take().unwrap());
+        let opened = result.session.open(&mut keys, &mut records).unwrap();
+        let Content::Tickets(range) = opened.content else { panic!("{opened:?}") };
+        (result.is_resumed, move || receiver.receive_messages(&records[range.clone()]).unwrap())
+    };
+    let mut connections: Vec<_> = (0..4).map(|_| connect()).collect();
+    connections.iter_mut().for_each(|(_, receive)| receive());
+    let resumed: Vec<_> = (0..4).map(|_| connect().0).collect();
+    assert_eq!(resumed, [true, true, false, false]);
 }
 
 #[test]

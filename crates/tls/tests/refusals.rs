@@ -58,7 +58,8 @@ fn client(trust: Trust) -> Handshake {
         trust,
         min_version: MinVersion::Tls12,
         alpn: Vec::new(),
-        resumes: true,
+        tickets_max: 8,
+        cipher: None,
         logs_secrets: false,
     };
     let name = ServerName::try_from("localhost").unwrap();

@@ -138,7 +138,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         own_file_tables: Some(own_file_tables()),
         destination,
         sources: args.source,
-        tls: TlsOptions { trust: args.trust.trust(), resumes: args.tls_resume },
+        tls: TlsOptions { trust: args.trust.trust(), resumes: args.tls_resume, cipher: None },
         url,
         request,
         timeout: args.timeout,

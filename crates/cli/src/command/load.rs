@@ -2,7 +2,7 @@
 
 mod push;
 
-use super::tls_client::TrustArgs;
+use super::tls_client::TlsLoadArgs;
 use crate::{duration, message::say, sys::own_file_tables};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -15,7 +15,6 @@ use pollux_load::{
     session::Session,
     source::Sources,
     target::{RequestOptions, Targets, Url},
-    tls::TlsOptions,
 };
 use std::{
     fs,
@@ -189,11 +188,7 @@ pub(crate) struct Args {
     idle_kind: IdleKindName,
 
     #[command(flatten)]
-    trust: TrustArgs,
-    /// New connections resume earlier TLS sessions with the server's tickets [default: each makes a
-    /// full handshake]
-    #[arg(long, help_heading = "TLS")]
-    tls_resume: bool,
+    tls: TlsLoadArgs,
 
     /// The request method
     #[arg(long, default_value = "GET", help_heading = "Requests")]
@@ -424,7 +419,7 @@ impl Args {
             session: self
                 .session_requests
                 .map(|requests| Session { requests, think: self.think_time }),
-            tls: TlsOptions { trust: self.trust.trust(), resumes: self.tls_resume },
+            tls: self.tls.options(),
             closing: match self.close {
                 ClosingName::AtOnce => Closing::AtOnce,
                 ClosingName::Wait => Closing::Wait,

@@ -33,7 +33,8 @@ impl Stream {
             trust: trust.read()?,
             min_version: MinVersion::Tls12,
             alpn: vec![b"http/1.1".to_vec()],
-            resumes: false,
+            tickets_max: 0,
+            cipher: None,
             logs_secrets: false,
         };
         // Only the URL has brackets around an IPv6 address.

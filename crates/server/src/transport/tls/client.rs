@@ -16,6 +16,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+/// The maximum number of session tickets that are stored for an origin. Each is stored with the certificates of
+/// its connection, so an origin decides how much memory it takes: up to 80 KB.
+const TICKETS_MAX: usize = 64;
+
 /// The settings of TLS to origins, which all workers share: the trusted authorities, and the tickets of
 /// earlier sessions.
 #[derive(Clone, Debug)]
@@ -37,7 +41,8 @@ impl OriginTls {
             trust: authorities,
             min_version: MinVersion::Tls12,
             alpn: vec![b"http/1.1".to_vec()],
-            resumes: true,
+            tickets_max: TICKETS_MAX,
+            cipher: None,
             logs_secrets: false,
         };
         Ok(Self(settings.build()?))

@@ -73,7 +73,8 @@ fn secure(
         trust: trust.read().context("--hub-jwks-ca")?,
         min_version: MinVersion::Tls12,
         alpn: vec![b"http/1.1".to_vec()],
-        resumes: false,
+        tickets_max: 0,
+        cipher: None,
         logs_secrets: false,
     };
     let name = ServerName::try_from(host.to_owned())
