@@ -211,7 +211,7 @@ impl Confinement {
         if self.user.is_none() {
             match capabilities::restrict() {
                 Ok(left) => in_force.capabilities = left.iter().map(ToString::to_string).collect(),
-                Err(error) => self.do_without("fewer capabilities", error, in_force)?,
+                Err(error) => self.do_without("giving up capabilities", error, in_force)?,
             }
         }
         let domain = &self.domain;

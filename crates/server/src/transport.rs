@@ -158,6 +158,15 @@ impl Transport {
         }
     }
 
+    /// Returns whether part of a record was received, which is in memory until the rest arrives.
+    #[inline]
+    pub(crate) fn has_part_of_record(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(socket) => tls::has_part_of_record(socket.as_fd()),
+        }
+    }
+
     /// Returns whether a handshake waits for room in the socket, after a receive that returned WouldBlock.
     pub(crate) fn awaits_room(&self) -> bool {
         match self {

@@ -236,6 +236,8 @@ impl<A: Service> Blocking<A> {
         }
         let class = match awaits {
             Awaits::Request => Class::Header,
+            // Part of a request's record.
+            Awaits::Next if self.has_part_of_record() => Class::Header,
             Awaits::Next => Class::KeepAlive,
             Awaits::End => Class::Linger,
         };
@@ -254,6 +256,10 @@ impl<A: Service> Blocking<A> {
             self.receive();
         }
         true
+    }
+
+    fn has_part_of_record(&self) -> bool {
+        self.client.as_ref().is_some_and(|client| client.transport.has_part_of_record())
     }
 
     /// Receives available input once, and answers it. Returns whether there was any input.

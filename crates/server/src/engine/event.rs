@@ -391,7 +391,13 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     fn rearm(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
         let Peer::Client(connection) = &mut slot.peer else { return };
-        let class = match connection.need() {
+        let need = connection.need();
+        let is_idle = need == Need::Receive(Awaits::Next);
+        let has_part = is_idle && slot.transport().is_some_and(|it| it.has_part_of_record());
+        let Peer::Client(connection) = &mut slot.peer else { return };
+        let class = match need {
+            // Otherwise a client could send records in single bytes, each of which begins the timeout anew.
+            Need::Receive(Awaits::Next) if has_part => Class::Header,
             Need::Receive(Awaits::Next) => Class::KeepAlive,
             Need::Receive(Awaits::Request) => Class::Header,
             Need::Receive(Awaits::End) => Class::Linger,

@@ -135,6 +135,12 @@ pub(super) fn awaits_room(socket: BorrowedFd<'_>) -> bool {
     awaits_room.unwrap_or(false)
 }
 
+/// Returns whether part of a record was received.
+pub(super) fn has_part_of_record(socket: BorrowedFd<'_>) -> bool {
+    let has_part = with_worker(|worker| Ok(worker.has_part_of_record(socket)));
+    has_part.unwrap_or(false)
+}
+
 /// Returns whether a handshake was completed by the last `receive` on this thread.
 pub(super) fn has_just_shaken_hands() -> bool {
     WORKER.with_borrow(|worker| worker.as_ref().is_some_and(|worker| worker.has_shaken_hands))

@@ -70,18 +70,25 @@ impl Worker {
         })
     }
 
+    pub(super) fn has_part_of_record(&mut self, socket: BorrowedFd<'_>) -> bool {
+        let session = self.sessions.get_mut(socket.as_raw_fd() as usize);
+        session
+            .is_some_and(|(_, extra)| extra.as_ref().is_some_and(|extra| !extra.input.is_empty()))
+    }
+
     pub(super) fn has_ended(&mut self, socket: BorrowedFd<'_>) -> bool {
         let session = self.sessions.get_mut(socket.as_raw_fd() as usize);
         session.is_some_and(|(session, _)| session.has_received_close() || session.has_sent_close())
     }
 
-    /// Decrypts the first `len` bytes of the buffer and all that can be received.
+    /// Decrypts the first `len` bytes of the buffer and all that can be received. `read_socket` may wait, once:
+    /// if it waited for each part of a record, a client that sends single bytes would put off the caller's deadline.
     fn open_records(
         &mut self,
         socket: BorrowedFd<'_>,
         buffer: &mut [u8],
         len: usize,
-        read_socket: Receive,
+        mut read_socket: Receive,
     ) -> io::Result<usize> {
         let number = socket.as_raw_fd() as usize;
         let Some((session, extra)) = self.sessions.get_mut(number) else {
@@ -156,7 +163,7 @@ impl Worker {
             buffer.copy_within(start..end, plain);
             (start, end) = (plain, plain + (end - start));
             // Stop after a short read only if there is plaintext to return. Otherwise read again, so that
-            // an end of stream is noticed and a blocking socket waits.
+            // an end of stream is noticed.
             if is_drained && plain > 0 {
                 break Err(io::ErrorKind::WouldBlock.into());
             }
@@ -169,6 +176,7 @@ impl Worker {
                 // 8446 §6.1).
                 Ok(0) => break Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(received) => {
+                    read_socket = sys::recv_now;
                     is_drained = received < buffer.len() - end;
                     end += received;
                 }

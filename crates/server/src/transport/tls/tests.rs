@@ -8,6 +8,7 @@ use rustls::ClientConnection;
 use std::{
     io::{Read as _, Write as _},
     os::{fd::AsFd as _, unix::net::UnixStream},
+    time::{Duration, Instant},
 };
 
 /// A worker, and the clients that are connected to it.
@@ -162,6 +163,32 @@ fn unfinished_messages_occupy_a_limited_amount_of_memory() {
     let (near, mut far) = fixture.connect();
     far.write_all(&hello()[..100]).unwrap();
     assert_eq!(fixture.receive(&near).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+}
+
+/// A wait is for a whole record: a client that sends single bytes would prolong it with each of them.
+#[test]
+fn a_part_of_a_record_ends_a_wait() {
+    let mut fixture = Fixture::new(&TlsConfig::default());
+    let (near, mut far) = fixture.connect();
+    let mut client = client();
+    while client.is_handshaking() {
+        client.write_tls(&mut far).unwrap();
+        assert_eq!(fixture.receive(&near).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        if client.wants_read() {
+            client.read_tls(&mut far).unwrap();
+            client.process_new_packets().unwrap();
+        }
+    }
+    client.write_tls(&mut far).unwrap();
+    assert_eq!(fixture.receive(&near).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    assert!(!fixture.worker.has_part_of_record(near.as_fd()));
+    near.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let begun = Instant::now();
+    far.write_all(&[23, 3, 3, 0x10, 0]).unwrap();
+    let outcome = fixture.worker.receive(near.as_fd(), &mut fixture.buffer, sys::recv);
+    assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    assert!(begun.elapsed() < Duration::from_secs(3), "it has waited for the rest");
+    assert!(fixture.worker.has_part_of_record(near.as_fd()));
 }
 
 /// The server's flight does not fit into the socket.

@@ -19,7 +19,7 @@ use std::{
     path::Path,
     sync::Arc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const VERSIONS: [Version; 2] = [Version::Tls12, Version::Tls13];
@@ -29,13 +29,17 @@ const SETTINGS: [&str; 4] = ["epoll", "epoll-et", "poll", "prethreaded"];
 
 /// Serves `directory` with a certificate that signs itself.
 fn serve(directory: &Path, setting: &str, interest: Discipline) -> TestServer {
+    serve_with(directory, setting, |config| config.interest = interest)
+}
+
+fn serve_with(directory: &Path, setting: &str, change: impl FnOnce(&mut Settings)) -> TestServer {
     TestServer::start(directory, |config: &mut Settings| {
         config.tls = Some(Arc::new(Tls::new(&TlsConfig::default()).unwrap()));
-        config.interest = interest;
         match setting.parse::<Architecture>() {
             Ok(architecture) => config.architecture = architecture,
             Err(_) => config.mechanism = super::MechanismChoice::Named(setting.parse().unwrap()),
         }
+        change(config);
     })
 }
 
@@ -140,4 +144,54 @@ fn read_slowly(server: &TestServer, content: &[u8], version: Version, setting: &
     }
     let mut client = Client::over(stream);
     assert_eq!(client.get("/short").text(), "short", "{setting}");
+}
+
+/// After a request, a client begins a record and sends a byte of it from time to time. It must not stay longer than one
+/// that does the same with a request.
+#[test]
+fn a_record_must_be_complete_in_time() {
+    const HEADER_TIMEOUT: Duration = Duration::from_secs(1);
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("page"), "content").unwrap();
+    thread::scope(|scope| {
+        for setting in SETTINGS {
+            let directory = directory.path();
+            scope.spawn(move || {
+                let server = serve_with(directory, setting, |config| {
+                    config.timeouts.header = HEADER_TIMEOUT;
+                    config.timeouts.keep_alive = Duration::from_secs(600);
+                });
+                let socket = TcpStream::connect(server.address()).unwrap();
+                let mut stream = TlsStream::new(socket, Version::Tls13);
+                for _ in 0..20 {
+                    stream.write_all(b"GET /page HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+                    let mut reply = Vec::new();
+                    while !reply.ends_with(b"content") {
+                        let mut buffer = [0; 1000];
+                        let len = stream.read(&mut buffer).unwrap();
+                        assert!(len > 0, "{setting}");
+                        reply.extend_from_slice(&buffer[..len]);
+                    }
+                }
+                let mut socket = stream.socket();
+                let begun = Instant::now();
+                socket.write_all(&[23, 3, 3, 0x10, 0]).unwrap();
+                socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+                loop {
+                    assert!(begun.elapsed() < 10 * HEADER_TIMEOUT, "{setting}: it is still open");
+                    // The end of the stream, after close_notify, or a reset.
+                    let outcome = socket.read(&mut [0; 100]);
+                    match outcome {
+                        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                        Ok(len) if len > 0 => {}
+                        _ => break,
+                    }
+                    if socket.write_all(&[0]).is_err() {
+                        break;
+                    }
+                }
+                assert!(begun.elapsed() >= HEADER_TIMEOUT / 2, "{setting}: it has ended too soon");
+            });
+        }
+    });
 }

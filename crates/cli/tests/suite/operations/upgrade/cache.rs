@@ -108,7 +108,6 @@ fn the_successor_takes_over_the_directory_of_the_cache() {
     // The oldest process still drains while the next one takes over.
     printed(&folder.ctl("upgrade"));
     let second = successor(&mut server);
-    first.wait();
     probes.await_disk(&server);
     let all = ["/one", "/two", "/three", "/four", "/five"];
     assert_on_disk(&server, &all);
@@ -117,7 +116,7 @@ fn the_successor_takes_over_the_directory_of_the_cache() {
     assert_eq!(waiting.reply().text(), "/slow".repeat(100));
     server.wait_for_end();
     assert!(!server.stderr_text().contains("cache directory"), "{}", server.stderr_text());
-    end(vec![second]);
+    end(vec![first, second]);
 
     // A server that starts later finds everything as well.
     let server = folder.serve(&[]);
