@@ -9,11 +9,13 @@
 #[cfg(debug_assertions)]
 pub(crate) mod attempt;
 mod capabilities;
+mod core_dumps;
 mod domain;
 mod filter;
 mod ruleset;
 mod user;
 
+pub use core_dumps::exclude_memory_from_core_dumps;
 pub use domain::Domain;
 
 use crate::{

@@ -55,6 +55,9 @@
 //!   all of which an observer sees. The exception is the padding of a record: the search for its end
 //!   runs after the record was authenticated, as in every implementation (RFC 8446 §5.4). A peer that
 //!   pads can thus measure the time of that search for its own records only.
+//! - Only a [`SessionTable`] is excluded from core dumps. Expanded keys, handshakes, certificates and ticket
+//!   keys are on the heap: a program that may dump core excludes all of its memory (core(5),
+//!   `coredump_filter`).
 //! - After a fork, both processes would have the same sessions, and would use nonces twice: a
 //!   [`SessionTable`] is wiped in the child. A [`Session`] that is stored elsewhere is not.
 

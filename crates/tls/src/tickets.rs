@@ -4,6 +4,8 @@
 //! They form a ratchet: each period's key is derived from the previous one, which is then forgotten.
 //! Workers, and processes, that began with the same first key reach the same keys as time passes. A
 //! ticket that was encrypted two periods ago cannot be decrypted any more, even with a worker's memory.
+//! The ratchet advances when a ticket is made or read: a process that has keys and no handshakes, such as
+//! one that only forks workers, keeps the key of the last period in which it had one.
 
 use ring::{
     aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},

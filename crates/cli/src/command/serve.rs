@@ -86,6 +86,11 @@ fn serve(args: Args) -> anyhow::Result<ExitCode> {
     let listens: Vec<_> =
         configuration.file.listen.iter().map(|listen| listen.value.clone()).collect();
     let advise = |error| with_advice(error, &listens);
+    if configuration.file.has_tls_keys()
+        && let Err(error) = pollux_server::sandbox::exclude_memory_from_core_dumps()
+    {
+        tracing::warn!("core dumps of this server can contain keys of TLS: /proc/self/coredump_filter: {error}");
+    }
     let early = security::enter(&configuration).map_err(advise)?;
     let config = open(&configuration, &early)?;
     let slow = config.log.slow.as_ref().map(|slow| &slow.target);

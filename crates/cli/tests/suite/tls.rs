@@ -1,6 +1,7 @@
 //! `pollux serve` over TLS, with the clients that users have: curl, and openssl s_client where it is
 //! installed.
 
+mod core_dumps;
 mod file;
 mod handshakes;
 mod kernel;

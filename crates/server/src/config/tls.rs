@@ -24,6 +24,12 @@ impl Config {
         self.tls.is_some() || !self.certificate_files().is_empty() || !self.acme_names().is_empty()
     }
 
+    /// Returns whether the listeners or an origin use HTTPS, so that the server has keys of connections.
+    pub fn has_tls_keys(&self) -> bool {
+        let mut origins = self.site.iter().flat_map(|site| &site.origin);
+        self.has_tls() || origins.any(|route| route.value.origin.tls_name().is_some())
+    }
+
     /// Returns the certificates with their keys: those of the server, then those of the sites.
     pub(crate) fn certificate_files(&self) -> Vec<CertificateFiles> {
         self.certificate_lists().into_iter().flat_map(|list| list.pairs()).collect()
