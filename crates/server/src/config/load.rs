@@ -103,9 +103,12 @@ impl Sources {
         }
         let text = read_text(path, FILE_BYTES_MAX).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => {
-                let line = line_of_invalid_text(path).unwrap_or(1);
+                let valid = valid_start(path).unwrap_or_default();
+                let line = valid.matches('\n').count() + 1;
                 let message = format!("line {line} is not UTF-8");
-                unreadable(message, "save the file with the encoding UTF-8")
+                let mut fault = Fault::at(&[], message, "save the file with the encoding UTF-8");
+                fault.locate(&name, &valid, Some(valid.len()));
+                Box::new(fault)
             }
             _ => {
                 unreadable(format!("cannot be read: {error}"), "check the name and its permissions")
@@ -202,13 +205,14 @@ impl Sources {
     }
 }
 
-/// Returns the number of the first line that is not UTF-8.
-fn line_of_invalid_text(path: &Path) -> Option<usize> {
+/// Returns the text before the first byte of a file that is not UTF-8.
+fn valid_start(path: &Path) -> Option<String> {
     use io::Read;
     let mut bytes = Vec::new();
     fs::File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-    let valid = std::str::from_utf8(&bytes).err()?.valid_up_to();
-    Some(bytes[..valid].iter().filter(|&&byte| byte == b'\n').count() + 1)
+    let valid = bytes.utf8_chunks().next()?.valid().len();
+    bytes.truncate(valid);
+    String::from_utf8(bytes).ok()
 }
 
 fn take_sites(table: &mut Table) -> Vec<Value> {

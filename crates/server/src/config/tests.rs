@@ -173,7 +173,7 @@ fn a_file_in_another_encoding_is_named_with_its_line() {
     let file = directory.path().join("main.toml");
     fs::write(&file, b"workers = 2\n# \xe9\n").unwrap();
     let text = Config::load(&file).unwrap_err().to_string();
-    assert!(text.contains("main.toml") && text.contains("line 2 is not UTF-8"), "{text}");
+    assert!(text.contains("main.toml:2:3: ") && text.contains("line 2 is not UTF-8"), "{text}");
 }
 
 #[test]
