@@ -10,6 +10,7 @@
 pub mod cache_key;
 pub mod canary;
 pub mod chunked;
+pub mod config;
 // The independent end of a TLS connection, which the record layer's own tests use, too.
 #[path = "../../crates/tls/tests/support/ends.rs"]
 mod ends;
