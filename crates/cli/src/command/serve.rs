@@ -89,7 +89,9 @@ fn serve(args: Args) -> anyhow::Result<ExitCode> {
     if configuration.file.has_tls_keys()
         && let Err(error) = pollux_server::sandbox::exclude_memory_from_core_dumps()
     {
-        tracing::warn!("core dumps of this server can contain keys of TLS: /proc/self/coredump_filter: {error}");
+        tracing::warn!(
+            "core dumps of this server can contain keys of TLS: /proc/self/coredump_filter: {error}"
+        );
     }
     let early = security::enter(&configuration).map_err(advise)?;
     let config = open(&configuration, &early)?;
