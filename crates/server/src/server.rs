@@ -14,10 +14,7 @@ use crate::{
         worker::{Ends, MakeService, Worker, WorkerInfo, WorkerTask},
     },
     config::{Accepting, Architecture, HubConfig, Listen, POOL_DEFAULT, PROCESSES_DEFAULT},
-    engine::{
-        control::{PendingStatistics, Remote},
-        event::Replace,
-    },
+    engine::{control::total, event::Replace},
     log::{self, Log, LogProcess},
     protocol::rules::Rules,
     reload::Offer,
@@ -44,16 +41,6 @@ use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
-
-/// Returns the sum of the statistics of all workers that answer.
-fn total<'r>(remotes: impl IntoIterator<Item = &'r Arc<Remote>>) -> Statistics {
-    let replies: Vec<_> = remotes.into_iter().map(|remote| remote.request_statistics()).collect();
-    let mut all = Statistics::default();
-    for one in replies.into_iter().filter_map(PendingStatistics::wait) {
-        all.merge(&one);
-    }
-    all
-}
 
 /// A running server. Dropping it stops it at once, without waiting for the workers;
 /// [`Server::stop`] gives requests in progress time to finish. The file of a UNIX listener is

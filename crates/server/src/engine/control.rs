@@ -327,6 +327,16 @@ impl PendingStatistics<'_> {
     }
 }
 
+/// Returns the sum of the statistics of all workers that answer.
+pub(crate) fn total<'r>(remotes: impl IntoIterator<Item = &'r Arc<Remote>>) -> Statistics {
+    let replies: Vec<_> = remotes.into_iter().map(|remote| remote.request_statistics()).collect();
+    let mut all = Statistics::default();
+    for one in replies.into_iter().filter_map(PendingStatistics::wait) {
+        all.merge(&one);
+    }
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

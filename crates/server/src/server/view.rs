@@ -1,8 +1,9 @@
 //! The state of a server that the admin listener shows.
 
-use super::{Server, WorkerSet, renew, total};
+use super::{Server, WorkerSet, renew};
 use crate::{
     admin::web::{ServerInfo, ServerView},
+    engine::control::total,
     stats::Statistics,
 };
 use std::sync::{Arc, Weak};
