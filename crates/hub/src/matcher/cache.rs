@@ -107,6 +107,13 @@ impl MatcherCache {
         Self::new(limits::TOKEN_PATTERNS, limits::TOKEN_PATTERN_BYTES)
     }
 
+    /// The same cache with another limit for the patterns that one client brings.
+    #[must_use]
+    pub fn with_client_patterns(mut self, patterns: usize) -> Self {
+        self.client_room.patterns = patterns;
+        self
+    }
+
     #[cfg(test)]
     pub(crate) fn without_room() -> Self {
         Self::new(0, 0)

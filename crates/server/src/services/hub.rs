@@ -407,7 +407,8 @@ impl Service for Hub {
         request: &Request<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
-        let responder = Responder::of(request, &self.shared.config.cors);
+        let has_log = context.worker.log.is_some();
+        let responder = Responder::of(request, &self.shared.config.cors, has_log);
         let reject = match request.method {
             Method::Get | Method::Head if request.framing == Framing::None => {
                 return self.get(context, request, responder, response);

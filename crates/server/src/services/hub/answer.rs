@@ -20,7 +20,7 @@ const EXPOSED: &str =
 /// The parts of the client's request that a later response needs.
 #[derive(Debug)]
 pub(super) struct Responder {
-    /// The request line for the log, without a token.
+    /// The request line for the log, without a token; empty if there is no log.
     line: Box<[u8]>,
     /// Response fields for a page of another origin.
     cors: Box<[u8]>,
@@ -29,9 +29,10 @@ pub(super) struct Responder {
 
 impl Responder {
     /// Reads the request. `allowed` are the origins of pages that may use the hub.
-    pub(super) fn of(request: &Request<'_>, allowed: &[String]) -> Self {
+    pub(super) fn of(request: &Request<'_>, allowed: &[String], has_log: bool) -> Self {
         Self {
-            line: without_token(request),
+            // A poll that waits keeps it.
+            line: if has_log { without_token(request) } else { Box::default() },
             cors: cors_fields(request, allowed).into_bytes().into(),
             is_head: request.method == Method::Head,
         }

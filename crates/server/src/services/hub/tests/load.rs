@@ -1,6 +1,7 @@
 //! Very many waiters, and patterns that take long: what one iteration does is bounded.
 
 use super::*;
+use pollux_hub::matcher::MatcherCache;
 
 /// The number of clients that wait.
 const WAITERS: i32 = 100_000;
@@ -27,9 +28,8 @@ fn a_hundred_thousand_waiters_are_woken_a_few_in_each_iteration() {
     }
     bench.commands();
     publish(&shared, "1");
-    let (mut sent, mut woken, mut iterations, mut slowest) = (0, 0, 0, Duration::ZERO);
+    let (mut sent, mut woken, mut iterations) = (0, 0, 0);
     while bench.hub.has_stream_work() {
-        let started_at = Instant::now();
         let events = bench.pump_once();
         let commands = bench.commands();
         assert!(events.len() + commands.len() <= MOST, "{} {}", events.len(), commands.len());
@@ -40,7 +40,6 @@ fn a_hundred_thousand_waiters_are_woken_a_few_in_each_iteration() {
             let (flow, response) = bench.wake(fd, exchange);
             assert!(matches!(flow, Flow::Done) && response.contains("\nid: 1\n"), "{response}");
         }
-        slowest = slowest.max(started_at.elapsed());
         // A client that comes meanwhile does not wait for the others.
         let response = bench.answer(WAITERS, "Prefer: wait=0\r\nLast-Event-ID: earliest");
         assert!(response.contains("\nid: 1\n"), "{response}");
@@ -49,7 +48,6 @@ fn a_hundred_thousand_waiters_are_woken_a_few_in_each_iteration() {
     let half = (WAITERS / 2) as usize;
     assert_eq!((sent, woken, polls.len()), (half, half, 0));
     assert!(iterations >= WAITERS as usize / MOST, "{iterations} iterations");
-    assert!(slowest < Duration::from_secs(2), "an iteration takes {slowest:?}");
 }
 
 /// A pattern that reads a topic of the letters b and c to its end, and does not select it.
@@ -71,12 +69,14 @@ fn begin_patterns(bench: &mut Bench, count: i32) {
 /// Regression: one client could use up the patterns of all others.
 #[test]
 fn the_patterns_of_one_client_are_limited() {
-    let shared = shared(|_| ());
+    let mut shared = shared(|_| ());
+    let matchers = MatcherCache::default().with_client_patterns(5);
+    Arc::get_mut(&mut shared).expect("no thread has it").matchers = matchers;
     let mut bench = Bench::new(&shared, 0);
-    for fd in 0..1001 {
-        bench.at(1000 + fd, "192.0.2.1");
+    for fd in 1000..1006 {
+        bench.at(fd, "192.0.2.1");
     }
-    begin_patterns(&mut bench, 1000);
+    begin_patterns(&mut bench, 5);
     let refused = |bench: &mut Bench, fd, target: &str| {
         bench.response();
         let is_over = matches!(bench.request(fd, target, "X: y"), Flow::Done);
@@ -84,11 +84,11 @@ fn the_patterns_of_one_client_are_limited() {
         assert_eq!(is_over, response.starts_with("HTTP/1.1 429 "), "{response}");
         is_over
     };
-    assert!(refused(&mut bench, 2000, "/hub?match_urlpattern=/:another"));
+    assert!(refused(&mut bench, 1005, "/hub?match_urlpattern=/:another"));
     // Other topics, and patterns that are in use, are not limited; neither is another client.
-    assert!(!refused(&mut bench, 2000, &format!("{}&match=b", pattern(7))));
-    bench.at(2001, "192.0.2.2");
-    assert!(!refused(&mut bench, 2001, "/hub?match_urlpattern=/:another"));
+    assert!(!refused(&mut bench, 1005, &format!("{}&match=b", pattern(4))));
+    bench.at(1006, "192.0.2.2");
+    assert!(!refused(&mut bench, 1006, "/hub?match_urlpattern=/:another"));
 }
 
 /// Regression: a poll with patterns compared the whole history in one call.
@@ -152,25 +152,22 @@ fn polls_with_patterns_take_turns() {
 /// Regression: an update was compared with all patterns in one iteration.
 #[test]
 fn an_update_is_compared_with_patterns_for_a_limited_time() {
-    const PATTERNS: i32 = 2000;
+    const PATTERNS: i32 = 200;
     let shared = shared(|_| ());
     let mut bench = Bench::new(&shared, 0);
     begin_patterns(&mut bench, PATTERNS);
     bench.stream(3, "X: y");
     bench.response();
-    let slow = Publication {
-        topics: vec!["a".into(), format!("/b{}", "c".repeat(4000))],
-        ..publication("1")
-    };
+    // Each pattern reads 64 kB.
+    let long = (0..16).map(|number| format!("/b{}", "c".repeat(4000 + number)));
+    let topics = std::iter::once("a".into()).chain(long).collect();
+    let slow = Publication { topics, ..publication("1") };
     shared.publish(slow, None).unwrap();
     let first = bench.pump_once();
     assert_eq!(ids(&first), [(3, "1".to_owned())], "it does not wait for the patterns");
     let mut iterations = 1;
     while bench.hub.has_stream_work() {
-        let started_at = Instant::now();
         assert!(bench.pump_once().is_empty());
-        let elapsed = started_at.elapsed();
-        assert!(elapsed < Duration::from_secs(1), "{elapsed:?}");
         iterations += 1;
     }
     assert!(iterations > 1, "everything in one iteration");
