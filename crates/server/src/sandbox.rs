@@ -109,9 +109,6 @@ impl fmt::Display for InForce {
         if let Some(user) = &self.user {
             parts.push(format!("user {user} without capabilities"));
         }
-        if !self.capabilities.is_empty() {
-            parts.push(format!("no capabilities except {}", self.capabilities.join(", ")));
-        }
         if parts.is_empty() {
             parts.push("no sandbox".into());
         }
@@ -194,6 +191,9 @@ impl Confinement {
         }
         if in_force != InForce::default() {
             tracing::info!("in force: {in_force}");
+            if !in_force.capabilities.is_empty() {
+                tracing::info!("capabilities: {}", in_force.capabilities.join(", "));
+            }
             let _ = IN_FORCE.set(in_force.clone());
         }
         Ok(in_force)

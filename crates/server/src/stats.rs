@@ -181,7 +181,7 @@ mod tests {
             let object = if counter.group().is_empty() { &line } else { &line[counter.group()] };
             assert_eq!(object[counter.key()], value, "{counter:?}");
         }
-        assert_eq!(line["system_calls"]["recv"], json!({ "count": 7, "ns": 99 }));
+        assert_eq!(line["system_calls"]["recvfrom"], json!({ "count": 7, "ns": 99 }));
         assert_eq!(line["details"], json!({ "hints": 12 }));
     }
 

@@ -52,6 +52,7 @@ impl Probes {
             if get(server, &format!("/probe/{probe}")).contains("disk") {
                 return;
             }
+            // The pace of the probes: each is a response that the directory then keeps.
             thread::sleep(Duration::from_millis(100));
         }
         panic!("no response comes from the disk: {}", server.stderr_text());

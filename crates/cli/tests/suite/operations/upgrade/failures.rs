@@ -9,14 +9,14 @@ use std::{
 };
 
 /// A command with which a script reports that it is ready to serve, as a new server does.
-pub(super) const READY: &str = "printf 'PLXU\\0\\3\\3' >&$POLLUX_UPGRADE_FD";
+pub(super) const READY: &str = "printf 'PLXU\\0\\4\\3' >&$POLLUX_UPGRADE_FD";
 
 /// The beginning of a script that receives the first message of idle connections from a server with
 /// one worker. `accept()` answers it.
 const RECEIVES_CONNECTIONS: &str = "exec python3 - <<'END'
 import os, socket, time
 server = socket.socket(fileno=int(os.environ['POLLUX_UPGRADE_FD']))
-server.send(b'PLXU\\0\\3\\3')
+server.send(b'PLXU\\0\\4\\3')
 CHANNEL = 5
 while True:
     message, descriptors, *_ = socket.recv_fds(server, 65536, 253)
@@ -25,7 +25,7 @@ while True:
 worker = socket.socket(fileno=descriptors[0])
 message, descriptors, *_ = socket.recv_fds(worker, 65536, 253)
 def accept():
-    worker.send(b'PLXU\\0\\3\\x08' + len(descriptors).to_bytes(2, 'big'))
+    worker.send(b'PLXU\\0\\4\\x08' + len(descriptors).to_bytes(2, 'big'))
 ";
 
 /// Replaces the program by a script for bash.
@@ -75,8 +75,8 @@ fn a_successor_that_fails_changes_nothing() {
     fails(&["the new process has ended (exit status: 7)"]);
     replace(&program, "printf garbage >&$POLLUX_UPGRADE_FD; sleep 1000");
     fails(&["no message of a live upgrade"]);
-    replace(&program, "printf 'PLXU\\0\\4\\3' >&$POLLUX_UPGRADE_FD; sleep 1000");
-    fails(&["version 4"]);
+    replace(&program, "printf 'PLXU\\0\\5\\3' >&$POLLUX_UPGRADE_FD; sleep 1000");
+    fails(&["version 5"]);
     // The program reports that it can serve, but accepts no connection.
     replace(&program, &format!("{READY}; sleep 0.2"));
     fails(&["worker 0"]);
@@ -157,8 +157,8 @@ fn a_malformed_hand_over_ends_the_successor() {
     folder.write("", "root = \"a\"");
     for (text, expected) in [
         ("garbage", "no message of a live upgrade"),
-        ("PLXU\\0\\3\\1\\377\\377\\377\\377", "listeners"),
-        ("PLXU\\0\\3\\6", "does not belong here"),
+        ("PLXU\\0\\4\\1\\377\\377\\377\\377", "listeners"),
+        ("PLXU\\0\\4\\6", "does not belong here"),
         ("", "has closed the channel"),
     ] {
         // A pair of sockets that preserve message boundaries, like the server's.
@@ -169,7 +169,7 @@ near.shutdown(socket.SHUT_WR)
 environment = dict(os.environ, POLLUX_UPGRADE_FD=str(far.fileno()))
 sys.exit(subprocess.run(sys.argv[2:], pass_fds=[far.fileno()], env=environment).returncode)";
         let octal = text.replace("\\377", "\\xff").replace("\\0", "\\x00");
-        let octal = octal.replace("\\1", "\\x01");
+        let octal = octal.replace("\\1", "\\x01").replace("\\4", "\\x04");
         let octal = octal.replace("\\3", "\\x03").replace("\\6", "\\x06");
         let mut command = Command::new("timeout");
         command.args(["60", "python3", "-c", script, &octal, BINARY, "serve", "--config"]);

@@ -172,9 +172,9 @@ impl Files {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let etag = entity_tag(&content, &version, now, suffix);
         let modified = version.modified.min(now).as_secs();
-        let common_fields = [&self.common_fields[..], &head.fields].concat();
         let representation = Representation::new(Parts {
-            common_fields: &common_fields,
+            common_fields: &self.common_fields,
+            path_fields: &head.fields,
             etag,
             modified,
             content_type: head.content_type.clone(),

@@ -46,6 +46,8 @@ pub(crate) struct PreparedContent {
 pub(crate) struct Parts<'a> {
     /// `Server` and the configured fields, each line with its CRLF.
     pub(crate) common_fields: &'a [u8],
+    /// The fields of the file's path, each line with its CRLF. A 304 and a 206 repeat them.
+    pub(crate) path_fields: &'a [u8],
     /// The entity tag.
     pub(crate) etag: Tag,
     /// The Unix second of the last change.
@@ -87,7 +89,16 @@ pub(crate) enum Content {
 impl Representation {
     /// Creates a representation, and prepares its head.
     pub(crate) fn new(parts: Parts<'_>) -> Self {
-        let Parts { common_fields, etag, modified, content_type, coding, varies, content } = parts;
+        let Parts {
+            common_fields,
+            path_fields,
+            etag,
+            modified,
+            content_type,
+            coding,
+            varies,
+            content,
+        } = parts;
         let (memory, open, len) = match content {
             Content::Memory(bytes) => {
                 let len = bytes.len() as u64;
@@ -96,7 +107,7 @@ impl Representation {
             Content::Open(file, len) => (Vec::new(), Some(Rc::new(file)), len),
         };
         // First the fields that a 304 repeats, then those that a 206 repeats too, then the others.
-        let mut fields = Vec::new();
+        let mut fields = path_fields.to_vec();
         let _ = Head::resume(&mut fields)
             .etag(&etag.etag())
             .field("Last-Modified", &date::format(modified));
@@ -233,6 +244,7 @@ impl Representation {
     pub(crate) fn in_memory(content: &[u8]) -> Self {
         Self::new(Parts {
             common_fields: b"Server: test\r\n",
+            path_fields: b"X-Path: 1\r\n",
             etag: Tag { opaque: "1-2".into(), is_weak: false },
             modified: 0,
             content_type: "text/plain".into(),
@@ -268,7 +280,7 @@ mod tests {
     fn a_304_repeats_the_validators_and_a_206_the_metadata() {
         let file = Representation::in_memory(b"body");
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        let validators = "ETag: \"1-2\"\r\nLast-Modified: Thu, 01 Jan 1970 00:00:00 GMT\r\n\
+        let validators = "X-Path: 1\r\nETag: \"1-2\"\r\nLast-Modified: Thu, 01 Jan 1970 00:00:00 GMT\r\n\
                           Vary: Accept-Encoding\r\n";
         let metadata = format!("{validators}Content-Encoding: gzip\r\nAccept-Ranges: bytes\r\n");
         assert_eq!(text(file.validator_fields()), validators);

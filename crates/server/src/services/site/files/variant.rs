@@ -142,7 +142,8 @@ impl Files {
         let content = Content::Memory(bytes.to_vec());
         let suffix = format!("-{}", variant.coding.name());
         let representation = Representation::new(Parts {
-            common_fields: &[&self.common_fields[..], &compressible.head.fields].concat(),
+            common_fields: &self.common_fields,
+            path_fields: &compressible.head.fields,
             etag: entity_tag(&content, &compressible.version, Duration::ZERO, &suffix),
             modified: file.modified(),
             content_type: compressible.head.content_type.clone(),
