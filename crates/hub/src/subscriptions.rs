@@ -429,7 +429,7 @@ mod tests {
                 ids.extend(list.iter().map(|one| one["subscriber"].as_str().unwrap().to_owned()));
                 let Some(next) = page.get("next") else { break };
                 let query = next.as_str().unwrap().strip_prefix(path).unwrap();
-                let fields = crate::fields::decode(query[1..].as_bytes()).unwrap();
+                let fields = crate::fields::decode(&query.as_bytes()[1..]).unwrap();
                 assert_eq!(fields[0].0, "after");
                 after = Some(fields[0].1.clone());
             }

@@ -42,7 +42,7 @@ struct Path {
 }
 
 impl Path {
-    fn to_us(&mut self, peer: &mut Peer, ours: &mut Ours) -> Result<(), Error> {
+    fn deliver_to_us(&mut self, peer: &mut Peer, ours: &mut Ours) -> Result<(), Error> {
         let mut bytes = peer.output();
         if let Some(relay) = &mut self.relay {
             bytes = relay.pass(&bytes, &mut self.dice);
@@ -84,7 +84,7 @@ proptest! {
                 Act::TheySend(len) => {
                     let data = content(len, index);
                     peer.0.writer().write_all(&data).unwrap();
-                    path.to_us(&mut peer, &mut ours).unwrap();
+                    path.deliver_to_us(&mut peer, &mut ours).unwrap();
                     prop_assert!(std::mem::take(&mut ours.data) == data, "other data");
                     // The least that it pays for, however it was divided.
                     updates -= updates.min((len / DATA_PER_KEY_UPDATE).max(1));
@@ -96,7 +96,7 @@ proptest! {
                             updates += 1;
                         }
                     }
-                    path.to_us(&mut peer, &mut ours).unwrap();
+                    path.deliver_to_us(&mut peer, &mut ours).unwrap();
                 }
                 Act::WeSend(len, room) => {
                     let data = content(len, index);
@@ -121,7 +121,7 @@ proptest! {
         }
         peer.0.writer().write_all(b"their last words").unwrap();
         peer.0.send_close_notify();
-        path.to_us(&mut peer, &mut ours).unwrap();
+        path.deliver_to_us(&mut peer, &mut ours).unwrap();
         prop_assert_eq!(&ours.data, b"their last words");
         prop_assert!(ours.is_closed && ours.session.has_received_close());
         if !we_close_first {
@@ -146,7 +146,7 @@ fn warnings_and_divided_updates_are_ignored_and_counted() {
                 let data = content(200, round);
                 peer.0.writer().write_all(&data).unwrap();
                 let _ = peer.0.refresh_traffic_keys();
-                path.to_us(&mut peer, &mut ours).unwrap();
+                path.deliver_to_us(&mut peer, &mut ours).unwrap();
                 assert_eq!(std::mem::take(&mut ours.data), data, "{role:?} {suite:?} {round}");
             }
             let relay = path.relay.unwrap();
@@ -166,12 +166,12 @@ fn a_storm_is_allowed_up_to_its_limit_in_both_roles() {
                 for _ in 0..KEY_UPDATES_WITHOUT_DATA_MAX {
                     peer.0.refresh_traffic_keys().unwrap();
                 }
-                path.to_us(&mut peer, &mut ours).unwrap();
+                path.deliver_to_us(&mut peer, &mut ours).unwrap();
                 // The whole storm is answered by one KeyUpdate.
                 let sent = ours.send(b"answer", 4096);
                 assert_eq!(peer.input(&sent), b"answer");
                 peer.0.refresh_traffic_keys().unwrap();
-                let outcome = path.to_us(&mut peer, &mut ours);
+                let outcome = path.deliver_to_us(&mut peer, &mut ours);
                 assert_eq!(outcome, Err(Error::TooManyUselessRecords), "{role:?} {suite:?}");
             }
         }

@@ -13,9 +13,12 @@ const DATA: u8 = 23;
 const PLAINTEXT_MAX: usize = 1 << 14;
 const KEY_UPDATE: u8 = 24;
 
+/// A line of a key log: the label, the random bytes of the client, and the secret.
+type KeyLogLine = (String, Vec<u8>, Vec<u8>);
+
 /// The secrets that rustls logs: label, client's random bytes, secret.
 #[derive(Debug, Default)]
-pub struct Secrets(Mutex<Vec<(String, Vec<u8>, Vec<u8>)>>);
+pub struct Secrets(Mutex<Vec<KeyLogLine>>);
 
 impl KeyLog for Secrets {
     fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {

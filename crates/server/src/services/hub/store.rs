@@ -95,6 +95,10 @@ pub(super) fn finish(
 
 /// A task for the thread.
 #[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly all tasks are updates; a box would be an allocation for each"
+)]
 enum StoreTask {
     Store(PublishJob),
     /// Close the file: another process opens it next.
