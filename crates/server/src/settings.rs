@@ -36,7 +36,7 @@ pub struct Settings {
     pub listen: Vec<Listen>,
     /// Which worker serves which connection.
     pub architecture: Architecture,
-    /// The number of workers in the pool; `None` is [`POOL_DEFAULT`].
+    /// The number of workers in the pool; `None` is [`POOL_DEFAULT`](crate::config::POOL_DEFAULT).
     pub pool: Option<usize>,
     /// How the workers of a pool get their connections; `None` is [`Accepting::Blocking`] with one
     /// listener, [`Accepting::Exclusive`] with several.
@@ -61,7 +61,7 @@ pub struct Settings {
     /// the queue is empty (gammo §4.4).
     pub accept_limit: Option<NonZeroU32>,
     /// The maximum number of open connections of all workers together. `None` derives it from
-    /// RLIMIT_NOFILE, or is [`PROCESSES_DEFAULT`] if each connection has a process.
+    /// RLIMIT_NOFILE, or is [`PROCESSES_DEFAULT`](crate::config::PROCESSES_DEFAULT) if each connection has a process.
     pub max_connections: Option<usize>,
     /// Whether the server closes an idle connection to serve a new one at that limit, or when a
     /// pool is full.

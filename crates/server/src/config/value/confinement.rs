@@ -9,7 +9,7 @@ use std::{fmt, str::FromStr};
 #[serde(rename_all = "kebab-case")]
 pub enum SandboxMode {
     /// What the kernel offers is in force, as with `log`, and what it lacks is named. A configuration
-    /// file leaves room for a reload: see [`Domain::leave_room`].
+    /// file leaves room for a reload: see [`Domain::leave_room`](crate::sandbox::Domain::leave_room).
     #[default]
     Auto,
     /// There is no sandbox.
