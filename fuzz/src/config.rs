@@ -1,7 +1,7 @@
 //! Configuration files: whatever a file contains, the result is a configuration, or faults that say what is wrong and
 //! where, in a place that exists.
 
-use pollux_server::config::file::{ConfigFile, Fault};
+use pollux_server::config::{Config, Fault};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -22,10 +22,10 @@ pub fn check(data: &[u8]) {
         _ => &text,
     };
     let check = |fault: &Fault| check_fault(fault, path, seen);
-    match ConfigFile::load(path) {
+    match Config::load(path) {
         Err(fault) => {
             check(&fault);
-            ConfigFile::faults_in(path.to_str().expect("UTF-8"), &text).iter().for_each(check);
+            Config::faults_in(path.to_str().expect("UTF-8"), &text).iter().for_each(check);
         }
         Ok((config, sources)) => {
             for mut fault in config.validate().err().unwrap_or_default() {

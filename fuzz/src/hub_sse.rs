@@ -42,7 +42,7 @@ fn check_update(size: usize, text: &str) {
     }
     assert_eq!(events, [Event { id: "urn:id".into(), name, data }]);
     assert_eq!(reader.retry_ms(), Some(20));
-    let chunk = frame.as_chunk();
+    let chunk = frame.chunk().bytes();
     let expected = format!("{:x}\r\n", frame.text().len());
     let inner = chunk.strip_prefix(expected.as_bytes()).and_then(|it| it.strip_suffix(b"\r\n"));
     assert_eq!(inner, Some(frame.text()));

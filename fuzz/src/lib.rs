@@ -10,6 +10,7 @@
 pub mod cache_key;
 pub mod canary;
 pub mod chunked;
+#[cfg(feature = "server")]
 pub mod config;
 // The independent end of a TLS connection, which the record layer's own tests use, too.
 #[path = "../../crates/tls/tests/support/ends.rs"]
@@ -24,10 +25,18 @@ pub mod ranges;
 pub mod redis;
 pub mod request;
 pub mod response;
+// The only type of the server that the messages of an upgrade need.
+#[path = "../../crates/server/src/transport/role.rs"]
+mod role;
 mod script;
 pub mod tls_handshake;
 pub mod tls_records;
 pub mod upgrade;
+
+/// The name under which the server has [`role`].
+mod transport {
+    pub(crate) use crate::role;
+}
 
 use std::sync::OnceLock;
 

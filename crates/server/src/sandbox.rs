@@ -24,10 +24,7 @@ use crate::{
         UserSpec,
     },
     settings::Settings,
-    transport::{
-        early,
-        inherited::{self, Role},
-    },
+    transport::{early, inherited, role::Role},
     upgrade::{launcher, predecessor::Predecessor},
 };
 use anyhow::Context;

@@ -12,6 +12,7 @@ pub(crate) mod outbox;
 pub(crate) mod passed;
 pub(crate) mod preamble;
 pub(crate) mod queue;
+pub(crate) mod role;
 pub(crate) mod tls;
 
 use pollux_sys as sys;

@@ -7,8 +7,9 @@ use super::{
 };
 use crate::transport::{
     accept_loop::{AcceptLoop, LoopOwner},
-    inherited::{self, Role},
+    inherited,
     listener::{self, SocketFile},
+    role::Role,
 };
 use anyhow::Context;
 use pollux_cache::Store;

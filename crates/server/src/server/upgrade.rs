@@ -6,7 +6,7 @@ use crate::{
     architecture::{HubNews, worker::Worker},
     engine::control::WorkerCommand,
     services::hub::{HubShared, refuse_log},
-    transport::inherited::Role,
+    transport::role::Role,
     upgrade::{
         channel::Channel,
         distribution,

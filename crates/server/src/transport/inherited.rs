@@ -1,6 +1,6 @@
 //! Listening sockets that the former server has handed over, stored until the new server uses them.
 
-use super::listener::SocketFile;
+use super::{listener::SocketFile, role::Role};
 use std::{
     os::fd::OwnedFd,
     path::Path,
@@ -12,17 +12,6 @@ use std::{
 
 /// The sockets that were handed over and are not used yet.
 static INHERITED: Mutex<Listeners> = Mutex::new(Listeners(Vec::new()));
-
-/// The purpose of a listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// The clients of the server.
-    Clients,
-    /// `--control`.
-    Control,
-    /// `--admin`.
-    Admin,
-}
 
 /// Whether the former server has confirmed that this process serves.
 static HAS_SUCCEEDED: AtomicBool = AtomicBool::new(false);

@@ -1,10 +1,6 @@
 //! Listening sockets.
 
-use super::{
-    early,
-    inherited::{self, Role},
-    passed,
-};
+use super::{early, inherited, passed, role::Role};
 use crate::config::Listen;
 use anyhow::{Context, bail};
 use rustix::{

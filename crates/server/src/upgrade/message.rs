@@ -7,7 +7,7 @@
 //! Every change of a kind or a field needs another [`VERSION`]: a server and a successor of
 //! different versions refuse each other.
 
-use crate::transport::inherited::Role;
+use crate::transport::role::Role;
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},

@@ -6,7 +6,7 @@ use super::{
     launcher::{self, SuccessorProcess},
     message::Message,
 };
-use crate::transport::inherited::Role;
+use crate::transport::role::Role;
 use anyhow::{Context, bail};
 use pollux_sys as sys;
 use std::{

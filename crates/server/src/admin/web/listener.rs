@@ -5,9 +5,10 @@ use crate::{
     config::Listen,
     transport::{
         accept_loop::{AcceptLoop, LoopOwner},
-        inherited::{self, Role},
+        inherited,
         listener::{self, SocketFile},
         passed,
+        role::Role,
     },
 };
 use anyhow::Context;
