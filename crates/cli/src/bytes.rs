@@ -1,24 +1,11 @@
 //! Sizes on the command line.
 
-/// Parses `64M`, `512K`, `2G`, also `64MiB`, or a plain number of bytes.
+use pollux_server::config::Size;
+
+/// Parses `64M`, `512K`, `2G`, also `64MiB`, or a plain number of bytes, as a configuration file does.
 /// The units are powers of 1024.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let unit = unit.trim().to_ascii_uppercase();
-    let shift = match unit.trim_end_matches("IB").trim_end_matches('B') {
-        "" => Some(0),
-        "K" => Some(10),
-        "M" => Some(20),
-        "G" => Some(30),
-        _ => None,
-    };
-    let bytes = number
-        .parse::<u64>()
-        .ok()
-        .zip(shift)
-        .and_then(|(number, shift)| number.checked_mul(1 << shift));
-    bytes.ok_or_else(|| "expected a size such as 512K, 64M or 2G, or a number of bytes".into())
+    text.parse().map(|Size(bytes)| bytes)
 }
 
 #[cfg(test)]
