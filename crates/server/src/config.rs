@@ -36,6 +36,7 @@ pub use pollux_acme::{Challenge, Settings as AcmeSettings};
 pub use pollux_tls::{CertificateFiles, ClientTrust, MinVersion};
 pub use site::{Field, SiteSection};
 pub use tls::TrialCertificate;
+pub(crate) use validate::OWN_FIELDS;
 pub(crate) use value::ONLY_FILES;
 pub use value::{
     Accepting, Architecture, ClientCertificates, Compress, Discipline, ForwardedPolicy,

@@ -21,8 +21,8 @@ pub use pollux_tls::Certificates;
 
 use crate::config::{
     Accepting, AcmeSettings, Architecture, ClientConfig, Discipline, HubConfig, IdleEviction,
-    LargeFile, Listen, LogConfig, MechanismChoice, RequestIds, SiteConfig, Store, Symlinks,
-    Timeouts,
+    LargeFile, Listen, LogConfig, MechanismChoice, OWN_FIELDS, RequestIds, SiteConfig, Store,
+    Symlinks, Timeouts,
 };
 use crate::policy::SiteRules;
 use pollux_http::Limits;
@@ -111,9 +111,9 @@ pub struct Settings {
     pub server_name: Option<String>,
     /// Fields that are added to every response, as name and value. [`Settings::check`] checks them.
     pub headers: Vec<(String, String)>,
-    /// How long requests in flight may take after a stop has been requested.
+    /// How long requests in progress may take after a stop has been requested.
     pub grace: Duration,
-    /// How long requests in flight may take after another process has taken over (a live upgrade).
+    /// How long requests in progress may take after another process has taken over (a live upgrade).
     pub drain: Duration,
     /// The address that serves the page, metrics and health checks of `--admin`. It needs no
     /// password: every client that can connect may read it.
@@ -290,17 +290,8 @@ impl Settings {
                 value.bytes().all(|b| b == b'\t' || (b' '..0x7f).contains(&b)),
                 "header {name:?}: its value holds characters other than printable ASCII"
             );
-            const OURS: [&str; 7] = [
-                "connection",
-                "content-length",
-                "content-range",
-                "content-type",
-                "date",
-                "transfer-encoding",
-                "server",
-            ];
             ensure!(
-                !OURS.contains(&name.to_ascii_lowercase().as_str()),
+                !OWN_FIELDS.contains(&name.to_ascii_lowercase().as_str()),
                 "header {name:?}: the server writes this field itself"
             );
         }

@@ -20,7 +20,7 @@ const WORKERS_MAX: u16 = 1024;
 /// The longest host name (RFC 1035 §2.3.4).
 const NAME_BYTES_MAX: usize = 253;
 /// Fields that the server writes itself.
-const OWN_FIELDS: [&str; 7] = [
+pub(crate) const OWN_FIELDS: [&str; 7] = [
     "connection",
     "content-length",
     "content-range",
