@@ -332,7 +332,7 @@ impl Subscribers {
 
     /// Sends up to `budget` messages to subscribers that are behind. There is more to do while
     /// [`has_work`](Self::has_work). `has_time` bounds the comparison of updates with patterns: it is
-    /// called after each, and what is left is done by the next call. `send` gets the name of the
+    /// called after each pattern, and the next call compares the remaining ones. `send` gets the name of the
     /// connection.
     pub fn deliver(
         &mut self,

@@ -32,7 +32,7 @@ const COMMAND_BYTES: usize = 64;
 pub(crate) enum WorkerCommand {
     /// Report the statistics, with this number.
     Statistics(u64),
-    /// Stop accepting, and end the requests in flight within the time.
+    /// Stop accepting, and end the requests in progress within the time.
     Stop {
         /// In whole milliseconds.
         grace: Duration,

@@ -6,8 +6,8 @@ use std::{fs, io};
 const FILTER: &str = "/proc/self/coredump_filter";
 
 /// Excludes all memory from core dumps of this process, and of the processes that it starts: secrets of TLS
-/// are in keys of certificates and tickets, in expanded keys, in handshakes, and in what was decrypted. What is left
-/// are the registers.
+/// are in keys of certificates and tickets, in expanded keys, in handshakes, and in decrypted data. A core dump then
+/// contains only the registers.
 ///
 /// PR_SET_DUMPABLE would also exclude the registers. It is not used because the kernel would then refuse
 /// profilers, debuggers and measurements of memory to the server's own user. A server that has changed its

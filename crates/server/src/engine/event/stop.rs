@@ -1,4 +1,4 @@
-//! Stops the engine: new connections are refused, and requests in flight may complete.
+//! Stops the engine: new connections are refused, and requests in progress may complete.
 
 use super::{Engine, table::Peer};
 use crate::{service::Service, time::clock::ticks};

@@ -368,7 +368,7 @@ impl StoreFile {
     }
 
     /// Closes the file, for another process or for a later start. Updates of a commit that has failed must not appear
-    /// there: their publishers were told that they were not stored.
+    /// there: their publishers got an error.
     fn close(&mut self) {
         let next = std::mem::take(&mut self.next);
         if self.has_failed && next > 0 {
