@@ -52,6 +52,9 @@ pub struct IdlePlan {
     pub tls: TlsOptions,
     /// The longest time for the handshakes and, with [`IdleKind::AfterRequest`], for the reply.
     pub timeout: Duration,
+    /// The most connections that are begun per second. Without a limit, each holder has as many in progress
+    /// as a usual backlog takes.
+    pub rate: Option<f64>,
     /// CPUs for the threads that hold them. Empty: no binding.
     pub cpus: Vec<usize>,
     /// With the program's promise, as many file tables are made as the connections need. Without it

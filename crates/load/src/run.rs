@@ -82,6 +82,7 @@ pub(crate) fn measure(
                 request: config.request.clone(),
                 tls: config.tls.clone(),
                 timeout: config.connect_timeout,
+                rate: None,
                 cpus: config.cpus.clone(),
                 own_file_tables: config.own_file_tables,
             };

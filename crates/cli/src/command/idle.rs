@@ -73,6 +73,10 @@ pub(crate) struct Args {
     /// The longest time for a handshake, and for the reply with --kind after-request
     #[arg(long, value_parser = duration::parse, default_value = "10s", value_name = "TIME")]
     timeout: Duration,
+    /// Open at most this many connections per second, for a server with a short backlog [default: no limit,
+    /// with at most 64 in progress per thread]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rate: Option<u32>,
     /// The path of the requests [default: that of the URL, or /]
     #[arg(long)]
     path: Option<String>,
@@ -142,6 +146,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         url,
         request,
         timeout: args.timeout,
+        rate: args.rate.map(f64::from),
         cpus: args.pin,
     };
     let stop = load::stop_on_signals()?;

@@ -83,6 +83,8 @@ pub(super) struct IdleHolder {
     tls: Option<TlsPlan>,
     is_head: bool,
     timeout: Duration,
+    /// The least time between two connects.
+    interval: Option<Duration>,
     own_file_tables: Option<sys::OwnFileTables>,
     wanted: usize,
     /// This holder's index, and the number of holders.
@@ -105,6 +107,7 @@ impl IdleHolder {
             tls,
             is_head: plan.request.method == "HEAD",
             timeout: plan.timeout,
+            interval: plan.rate.map(|rate| Duration::from_secs_f64(position.1 as f64 / rate)),
             own_file_tables: plan.own_file_tables,
             wanted,
             position,
@@ -131,6 +134,7 @@ impl IdleHolder {
             open: 0,
             held: 0,
             connects: 0,
+            next_connect_at: None,
             to_replace: 0,
             pause: FIRST_PAUSE,
             resume_at: None,
@@ -164,6 +168,8 @@ struct IdleLoop<'a> {
     open: usize,
     held: usize,
     connects: u64,
+    /// The earliest time of the next connect, if connects have an interval.
+    next_connect_at: Option<Instant>,
     /// The number of connections that were dropped while idle and not replaced yet.
     to_replace: usize,
     pause: Duration,
@@ -183,6 +189,10 @@ impl IdleLoop<'_> {
             return;
         }
         while self.open < self.holder.wanted && self.opening.len() < MAX_OPENING {
+            if self.next_connect_at.is_some_and(|at| now < at) {
+                return;
+            }
+            self.next_connect_at = self.holder.interval.map(|interval| now + interval);
             let Err(kind) = self.open_one(now) else { continue };
             return self.record_failure(kind, now);
         }
@@ -275,7 +285,7 @@ impl IdleLoop<'_> {
         let mut wait = LONGEST_WAIT;
         let is_missing = self.open < self.holder.wanted && self.opening.len() < MAX_OPENING;
         if is_missing {
-            let resume_at = self.resume_at.unwrap_or(now);
+            let resume_at = self.resume_at.max(self.next_connect_at).unwrap_or(now);
             wait = wait.min(resume_at.saturating_duration_since(now));
         }
         if let Some(connection) =

@@ -57,6 +57,7 @@ fn try_hold(
 ) -> Result<Option<IdleTotals>> {
     let mut plan = plan.clone();
     plan.config.count = share::part(plan.config.count as u64, ranks.rank(), ranks.size()) as usize;
+    plan.rate = plan.rate.map(|rate| rate / ranks.size() as f64);
     let descriptors = raise_descriptors()?;
     if let Some(sources) = plan.sources {
         sources.check(plan.destination.ip())?;

@@ -14,7 +14,7 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
         mpsc,
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 fn plan(server: &Server, count: usize, kind: IdleKind) -> IdlePlan {
@@ -26,6 +26,7 @@ fn plan(server: &Server, count: usize, kind: IdleKind) -> IdlePlan {
         request: RequestOptions::default(),
         tls: Default::default(),
         timeout: Duration::from_secs(10),
+        rate: None,
         cpus: Vec::new(),
         own_file_tables: Some(own_file_tables()),
     }
@@ -178,6 +179,18 @@ fn several_file_tables_hold_more_than_one() {
     let error = IdlePool::start(&one_table, 84).unwrap_err();
     assert!(error.to_string().contains("own_file_tables"), "{error}");
     assert_eq!(hold(&one_table, 200).stop().unwrap().held, 50);
+}
+
+#[test]
+fn connections_are_begun_at_the_given_rate() {
+    let server = Server::good("x");
+    let paced = IdlePlan { rate: Some(100.0), ..plan(&server, 31, IdleKind::Connect) };
+    let started_at = Instant::now();
+    // Two holders share the rate.
+    let pool = hold(&paced, 84);
+    let took = started_at.elapsed();
+    assert!(took >= Duration::from_millis(290), "31 connections need 30 intervals: {took:?}");
+    assert_eq!(pool.stop().unwrap().held, 31);
 }
 
 #[test]
