@@ -50,4 +50,4 @@ pub use process::SignalError;
 pub use qemu::{Forward, Mips};
 pub use release::{InvalidRelease, Release};
 pub use run::{Module, Options, Outcome, Streams, run, status};
-pub use sealed::{GuestFile, SealedGuest};
+pub use sealed::{GuestFile, REPORT_PORT, SealedGuest};

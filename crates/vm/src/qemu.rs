@@ -1,5 +1,6 @@
 //! QEMU's command line.
 
+use crate::sealed::REPORT_PORT;
 use std::{fmt, path::Path, str::FromStr};
 
 /// The package that has QEMU.
@@ -94,6 +95,8 @@ pub(crate) struct Machine<'a> {
     pub(crate) deterministic: Option<Mips>,
     /// No input from the host reaches the guest while the command runs, not even the time of day.
     pub(crate) is_sealed: bool,
+    /// The file that gets the bytes of the port [`REPORT_PORT`].
+    pub(crate) report: Option<&'a Path>,
     pub(crate) forwards: &'a [Forward],
     /// Whether the guest's files may belong to anyone (QEMU runs as root), or to us alone.
     pub(crate) as_root: bool,
@@ -135,6 +138,13 @@ impl Machine<'_> {
             if self.is_sealed { "virtio-serial-pci,ioeventfd=off" } else { "virtio-serial-pci" };
         add(&["-chardev", "socket,id=frames,fd=0", "-device", port]);
         add(&["-device", "virtserialport,chardev=frames,nr=1,name=pollux"]);
+        if let Some(path) = self.report {
+            // A comma in an option's value is doubled.
+            let path = path.to_string_lossy().replace(',', ",,");
+            add(&["-chardev", &format!("file,id=report,path={path}")]);
+            let device = format!("isa-debugcon,iobase={REPORT_PORT:#x},chardev=report");
+            add(&["-device", &device]);
+        }
         let owner = if self.as_root { "passthrough" } else { "none" };
         add(&[
             "-virtfs",
@@ -191,6 +201,7 @@ mod tests {
             memory_mib: 1024,
             deterministic: None,
             is_sealed: false,
+            report: None,
             forwards: &[],
             as_root: true,
             kernel_arguments: "",
@@ -227,6 +238,14 @@ mod tests {
         let arguments = machine.arguments().join(" ");
         assert!(arguments.contains("base=2000-05-01T00:00:00,clock=vm"), "{arguments}");
         assert!(arguments.contains("virtio-serial-pci,ioeventfd=off"), "{arguments}");
+    }
+
+    #[test]
+    fn a_report_goes_to_its_file() {
+        let report = Some(Path::new("/a,b/report"));
+        let arguments = Machine { report, ..machine() }.arguments().join(" ");
+        assert!(arguments.contains("-chardev file,id=report,path=/a,,b/report"), "{arguments}");
+        assert!(arguments.contains("isa-debugcon,iobase=0xe9,chardev=report"), "{arguments}");
     }
 
     #[test]

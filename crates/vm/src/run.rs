@@ -170,6 +170,10 @@ pub fn run(options: &Options, streams: &Streams) -> anyhow::Result<Outcome> {
         // Created now, so that a run does not end without a directory for its results.
         fs::create_dir_all(to).with_context(|| to.display().to_string())?;
     }
+    let report_file = options.sealed.as_ref().and_then(|sealed| sealed.report.as_deref());
+    if let Some(path) = report_file {
+        File::create(path).with_context(|| path.display().to_string())?;
+    }
     let supervisor = Supervisor::new()?;
     let program = find_program(qemu::PROGRAM, qemu::PACKAGE)?;
     let cache = Cache::open(options.cache.as_deref())?;
@@ -188,6 +192,7 @@ pub fn run(options: &Options, streams: &Streams) -> anyhow::Result<Outcome> {
         memory_mib,
         deterministic: options.deterministic,
         is_sealed: options.sealed.is_some(),
+        report: report_file,
         forwards: &options.forwards,
         as_root: rustix::process::geteuid().is_root(),
         kernel_arguments: kernel.arguments,
@@ -219,7 +224,11 @@ pub fn run(options: &Options, streams: &Streams) -> anyhow::Result<Outcome> {
         tracing::warn!("the guest's kernel did not come up ({why}); it is started once more");
         report = boot(again, None)?;
     }
-    Ok(judge(&report, options.timeout, &kernel.release))
+    let outcome = judge(&report, options.timeout, &kernel.release);
+    if let Some(path) = report_file.filter(|_| outcome.failure.is_none()) {
+        fs::remove_file(path).with_context(|| path.display().to_string())?;
+    }
+    Ok(outcome)
 }
 
 fn initramfs(

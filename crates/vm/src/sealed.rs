@@ -58,7 +58,14 @@ pub struct SealedGuest {
     /// A directory of the guest, and the host's directory to which its contents are copied after the
     /// command has ended.
     pub fetch: Option<(PathBuf, PathBuf)>,
+    /// A file of the host that gets what the command writes to the I/O port [`REPORT_PORT`] (byte by
+    /// byte, through /dev/port) while it runs. The processor goes on in the same instant, so the guest
+    /// still repeats exactly. The file is deleted when the guest has ended as it should.
+    pub report: Option<PathBuf>,
 }
+
+/// The I/O port whose bytes go to [`SealedGuest::report`]: that of QEMU's debug console.
+pub const REPORT_PORT: u16 = 0xe9;
 
 impl SealedGuest {
     /// Puts the files into the guest's memory.

@@ -3,15 +3,15 @@
 
 use pollux_testkit::{Port, find_within};
 use pollux_vm::{
-    Cache, GuestFile, KernelChoice, Mips, Module, Options, Outcome, SealedGuest, Streams,
-    available_kernels, run, status,
+    Cache, GuestFile, KernelChoice, Mips, Module, Options, Outcome, REPORT_PORT, SealedGuest,
+    Streams, available_kernels, run, status,
 };
 use std::{
     ffi::{OsStr, OsString},
     fs,
     io::{Read, Seek, SeekFrom, Write},
     net::{TcpListener, TcpStream},
-    os::unix::ffi::OsStrExt,
+    os::unix::{ffi::OsStrExt, fs::FileExt},
     path::{Path, PathBuf},
     sync::{
         PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
@@ -19,6 +19,9 @@ use std::{
     },
     time::{Duration, Instant},
 };
+
+/// What a guest writes to its port in the test of that.
+const REPORTED: &str = "half of it\n";
 
 /// Guests run beside each other, except those of tests that compare times or limit them: guests share
 /// few processors.
@@ -227,6 +230,15 @@ fn guest_side() {
             fs::create_dir_all("/results/deep").unwrap();
             fs::write("/results/deep/file", "from the guest").unwrap();
         }
+        Ok("report") => {
+            let ports = fs::File::options().write(true).open("/dev/port").unwrap();
+            for byte in REPORTED.as_bytes().chunks(1) {
+                ports.write_all_at(byte, REPORT_PORT.into()).unwrap();
+            }
+            if std::env::var_os("POLLUX_TEST_CRASH").is_some() {
+                fs::write("/proc/sysrq-trigger", "c").unwrap();
+            }
+        }
         Ok("count") => {
             let work = || {
                 let start = Instant::now();
@@ -320,6 +332,7 @@ fn a_sealed_guest_repeats_exactly() {
     let sealed = SealedGuest {
         files: vec![GuestFile { from: program, guest_path: "/bin/boot".into() }],
         fetch: Some(("/results".into(), directory.path().join("a directory"))),
+        report: None,
     };
     let mut options = options(&["/bin/boot", "--exact", "guest_side", "--nocapture"]);
     options.deterministic = Some(Mips::PAPERS);
@@ -339,4 +352,29 @@ fn a_sealed_guest_repeats_exactly() {
         all.push(text.split("told").nth(1).unwrap().to_owned());
     }
     assert_eq!(all[0], all[1]);
+}
+
+/// What a sealed guest writes to its port is on the host while it runs, and stays there only if it fails.
+#[test]
+#[ignore = "slow: boots guests"]
+fn the_report_of_a_sealed_guest_survives_its_crash() {
+    let _guests = beside_others();
+    let directory = tempfile::tempdir().unwrap();
+    let report = directory.path().join("a, b");
+    let program = std::env::current_exe().unwrap();
+    let mut options = options(&["/bin/boot", "--exact", "guest_side", "--nocapture"]);
+    options.deterministic = Some(Mips::PAPERS);
+    options.sealed = Some(SealedGuest {
+        files: vec![GuestFile { from: program, guest_path: "/bin/boot".into() }],
+        fetch: None,
+        report: Some(report.clone()),
+    });
+    options.environment = vec!["POLLUX_TEST_ROLE=report".into()];
+    let Some(done) = boot(&options) else { return };
+    assert_eq!(done.outcome.status, 0, "{}", done.failure());
+    assert!(!report.exists(), "the guest ended as it should");
+    options.environment.push("POLLUX_TEST_CRASH=yes".into());
+    let Some(done) = boot(&options) else { return };
+    assert_eq!(done.outcome.status, status::KERNEL_COMPLAINED, "{}", done.failure());
+    assert_eq!(fs::read_to_string(&report).unwrap(), REPORTED);
 }

@@ -94,6 +94,10 @@ pub(crate) struct Args {
     /// Copy a directory of a sealed guest to the host when the command has ended
     #[arg(long, value_name = "GUEST_DIR:DIR", requires = "carry", value_parser = fetch)]
     fetch: Option<(PathBuf, PathBuf)>,
+    /// While a sealed guest runs, write to this file what its command writes to the I/O port 0xe9,
+    /// through /dev/port. The file is deleted after a run without a failure
+    #[arg(long, value_name = "FILE", requires = "carry", value_hint = ValueHint::FilePath)]
+    report: Option<PathBuf>,
     /// Stop a guest that runs longer than this, boot included
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_TIMEOUT_S,
           value_parser = clap::value_parser!(u64).range(1..=TIMEOUT_MAX_S))]
@@ -166,8 +170,11 @@ fn options(args: Args) -> Options {
     options.cpus = args.cpus;
     options.memory_mib = args.memory;
     options.deterministic = args.deterministic.then_some(args.mips);
-    options.sealed =
-        (!args.carry.is_empty()).then_some(SealedGuest { files: args.carry, fetch: args.fetch });
+    options.sealed = (!args.carry.is_empty()).then_some(SealedGuest {
+        files: args.carry,
+        fetch: args.fetch,
+        report: args.report,
+    });
     options.timeout = Duration::from_secs(args.timeout);
     options.module = match args.module {
         None => Module::DevPoll,

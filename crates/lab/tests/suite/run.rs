@@ -1,7 +1,7 @@
 //! Runs a small experiment with scripts instead of server, load generator and idle holder.
 
 use pollux_lab::{
-    compare,
+    archive, compare,
     experiment::Experiment,
     report,
     result::{Look, Outcome, Status},
@@ -321,6 +321,24 @@ fn what_was_measured_before_each_stop_is_kept_and_gone_on_from() {
 
     let other = Settings { seed: 2, resume: Some(twice), ..settings(&experiment, &[]) };
     assert!(run(&other).unwrap_err().to_string().contains("another experiment, form or seed"));
+}
+
+#[test]
+fn a_journal_that_begins_with_its_result_is_read_without_one() {
+    let experiment = of_blocks(1);
+    let directory = tempfile::tempdir().unwrap();
+    killed_after(2, settings(&experiment, &["FAKE_HELD=5", "FAKE_SLOW=0.3"]), directory.path());
+    let whole = journal::read(directory.path()).unwrap();
+    // As the host has it from a sealed guest that was stopped.
+    let begun = serde_json::to_string(&Outcome { runs: Vec::new(), ..whole.clone() }).unwrap();
+    let path = directory.path().join(journal::FILE);
+    let runs = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("{begun}\n{runs}")).unwrap();
+    fs::remove_file(directory.path().join(archive::FILE)).unwrap();
+    let read = journal::read(directory.path()).unwrap();
+    assert_eq!(read.runs, whole.runs);
+    assert!(read.interrupted && !read.runs.is_empty());
+    assert_eq!(read.values("rate"), whole.values("rate"));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use pollux_lab::{
     experiment::{Cells, Experiment, Form, Machine, Subject},
     run::{self, journal},
 };
-use pollux_vm::Mips;
+use pollux_vm::{Mips, REPORT_PORT};
 use std::{
     os::unix::process::CommandExt,
     path::Path,
@@ -66,14 +66,19 @@ fn command(program: &Path, args: &RunArgs, experiment: &Experiment) -> anyhow::R
             command.arg("--carry").arg(format!("{}:{EXPERIMENT}", args.experiment));
         }
         command.arg("--fetch").arg(format!("{RESULTS}:{}", directory.display()));
+        // The finished runs are there if the guest is stopped, and while it runs.
+        std::fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
+        command.arg("--report").arg(directory.join(journal::FILE));
+        command.arg("--env").arg(format!("{}={REPORT_PORT}", journal::PORT));
         let revision = environment::revision(super::built()).unwrap_or_default();
         command.arg("--env").arg(format!("{}={revision}", environment::REVISION));
         command.args(["--", PROGRAM]);
         inner.push(if is_file { EXPERIMENT } else { &args.experiment }.to_owned());
         inner.extend(["--deterministic", "--out", RESULTS].map(str::to_owned));
         say(format_args!(
-            "pollux lab: a sealed guest runs the experiment and shows no progress; it is stopped after \
-             {patience:.0} s at most"
+            "pollux lab: a sealed guest runs the experiment, at most for {patience:.0} s; `pollux lab report \
+             {}` shows the runs that are finished",
+            directory.display()
         ));
     } else {
         // The budget counts only the time inside the guest; boot and shutdown need more. A guest
