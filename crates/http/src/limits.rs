@@ -4,7 +4,7 @@
 /// length of the fixed array on the stack that receives them.
 pub const MAX_FIELDS: usize = 100;
 
-/// The maximum size of each part of a message.
+/// The maximum size of each part of a message, and the schemes that it may name.
 ///
 /// Lengths are in bytes. A value at the limit is accepted; a value above it is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,9 @@ pub struct Limits {
     /// The trailer section of a chunked body, which is validated and then ignored. Exceeding it:
     /// 431.
     pub trailer_section: usize,
+    /// Whether a target in absolute-form may have the scheme `https`, which is so only on a
+    /// connection with TLS. Otherwise: 421 (RFC 9110 §7.4).
+    pub https: bool,
 }
 
 impl Limits {
@@ -34,6 +37,7 @@ impl Limits {
         body: 1 << 20,
         chunk_line: 256,
         trailer_section: 4 << 10,
+        https: false,
     };
 
     /// The length of the longest head within these limits, with the CRLF before it: a receive

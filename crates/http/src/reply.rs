@@ -32,6 +32,7 @@ const LIMITS: Limits = Limits {
     body: u64::MAX,
     chunk_line: 4 << 10,
     trailer_section: 64 << 10,
+    https: false,
 };
 
 /// A complete reply.

@@ -11,8 +11,8 @@
 //! - A repeated `Content-Length` is rejected, even with equal values (§6.3 permits merging them).
 //! - `Transfer-Encoding` may only be `chunked`; another coding before it receives 501, other lists
 //!   400.
-//! - A target in absolute-form with the scheme `https` receives 421, because this crate's server
-//!   does not use TLS (RFC 9110 §7.4).
+//! - A target in absolute-form with the scheme `https` receives 421 unless
+//!   [`Limits::https`](crate::Limits::https) says that the connection has TLS (RFC 9110 §7.4).
 //! - An empty `Host` is rejected, except with `OPTIONS *`, which concerns no host.
 
 mod head;

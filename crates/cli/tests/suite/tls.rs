@@ -247,6 +247,17 @@ fn plain_http_is_answered_with_400_and_the_end() {
     assert!(reply.contains("This port speaks HTTPS"), "{reply}");
 }
 
+/// Regression: a target in absolute-form with https got 421 (RFC 9112 §3.2.2).
+#[test]
+fn the_target_may_be_the_whole_url() {
+    let directory = site();
+    let serve = serve(&directory, &[]);
+    for target in ["https://localhost/", "http://localhost/", "/"] {
+        let reply = curl(&directory, &serve, "/", &["--request-target", target]);
+        assert_eq!(reply, b"hello\n", "{target}");
+    }
+}
+
 #[test]
 fn a_new_certificate_is_used_without_a_restart() {
     let directory = site();

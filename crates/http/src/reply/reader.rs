@@ -215,6 +215,7 @@ impl Reader {
         body: u64::MAX,
         chunk_line: 1 << 10,
         trailer_section: 16 << 10,
+        https: false,
     };
 
     /// Creates a reader for a new connection. `request_line` of the limits applies to the status

@@ -25,7 +25,7 @@ pub(super) fn parse<'b>(bytes: &'b [u8], limits: &Limits) -> Result<ParseStatus<
     let Some(line) = line::parse(from_line, limits.request_line)? else {
         return Ok(ParseStatus::Partial);
     };
-    let (target, authority) = Target::parse(line.method, line.target, line.query_at)?;
+    let (target, authority) = Target::parse(line.method, line.target, line.query_at, limits.https)?;
     // The header section and everything behind it: where the section ends is not known yet.
     let from_section = &from_line[line.len + 2..];
 

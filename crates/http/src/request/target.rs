@@ -23,12 +23,13 @@ pub enum Target<'b> {
 impl<'b> Target<'b> {
     /// Parses `target`, which is not empty, contains only characters of the class TARGET, and has
     /// its first `?` at `query_at`. Also returns the authority of an absolute-form target, which
-    /// overrides `Host` (§3.2.2).
+    /// overrides `Host` (§3.2.2). With `allows_https` its scheme may be `https`.
     #[inline]
     pub(super) fn parse(
         method: Method<'_>,
         target: &'b [u8],
         query_at: usize,
+        allows_https: bool,
     ) -> Result<(Self, Option<&'b [u8]>), Reject> {
         if target[0] == b'/' && method != Method::Connect {
             return Ok((Self::from_path(target, query_at), None));
@@ -41,7 +42,7 @@ impl<'b> Target<'b> {
                 _ => Err(Reject::bad("CONNECT requires host:port")),
             },
             Method::Options if target == b"*" => Ok((Self::Asterisk, None)),
-            _ => Self::parse_absolute(method, target),
+            _ => Self::parse_absolute(method, target, allows_https),
         }
     }
 
@@ -54,17 +55,22 @@ impl<'b> Target<'b> {
     fn parse_absolute(
         method: Method<'_>,
         target: &'b [u8],
+        allows_https: bool,
     ) -> Result<(Self, Option<&'b [u8]>), Reject> {
         let without = |scheme: &[u8]| {
             let (start, rest) = target.split_at_checked(scheme.len())?;
             start.eq_ignore_ascii_case(scheme).then_some(rest)
         };
-        let Some(rest) = without(b"http://") else {
+        let rest = match (without(b"http://"), without(b"https://")) {
+            (Some(rest), _) => rest,
+            (None, Some(rest)) if allows_https => rest,
             // RFC 9110 §7.4: an https resource must not be served without TLS.
-            return Err(match without(b"https://") {
-                Some(_) => Reject::new(Status::MisdirectedRequest, "https is not supported here"),
-                None => Reject::bad("the request target is neither a path nor an http URI"),
-            });
+            (None, Some(_)) => {
+                return Err(Reject::new(Status::MisdirectedRequest, "https is not supported here"));
+            }
+            (None, None) => {
+                return Err(Reject::bad("the request target is neither a path nor an http URI"));
+            }
         };
         let end = memchr::memchr2(b'/', b'?', rest).unwrap_or(rest.len());
         let (authority, rest) = rest.split_at(end);

@@ -22,6 +22,7 @@ const TIGHT: Limits = Limits {
     body: 64,
     chunk_line: 16,
     trailer_section: 32,
+    https: false,
 };
 
 /// Requests that exercise each rule; mutations start from these.

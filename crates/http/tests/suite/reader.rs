@@ -454,6 +454,7 @@ const TIGHT: Limits = Limits {
     body: 24,
     chunk_line: 12,
     trailer_section: 24,
+    https: false,
 };
 
 fn wire() -> impl Strategy<Value = Vec<u8>> {

@@ -5,7 +5,7 @@ use crate::parse_helpers::{accepted, assert_all_rejected, parse, parse_within, r
 use pollux_http::{
     Limits, Status,
     host::Authority,
-    request::{self, Framing, Method, Target, Version},
+    request::{self, Framing, Method, ParseStatus, Target, Version},
 };
 
 #[test]
@@ -177,6 +177,36 @@ fn versions_2_3_and_rfc_9110_2_5() {
     }
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     assert_eq!(reject_status(preface), Status::VersionNotSupported);
+}
+
+/// Regression: they were refused over TLS too.
+#[test]
+fn https_targets_are_accepted_where_the_connection_has_tls_3_2_2() {
+    let limits = Limits { https: true, ..Limits::DEFAULT };
+    let parse_over_tls = |line: &str| {
+        let text = format!("{line} HTTP/1.1\r\nHost: other\r\n\r\n");
+        match request::parse(text.as_bytes(), &limits) {
+            Ok(ParseStatus::Complete { request, .. }) => {
+                let host = request.host.map(|host| String::from_utf8(host.to_vec()).unwrap());
+                let target = match request.target {
+                    Target::Path { path, query: None } => String::from_utf8(path.to_vec()).unwrap(),
+                    Target::Asterisk => "*".to_owned(),
+                    other => panic!("{line}: {other:?}"),
+                };
+                Ok((target, host.unwrap()))
+            }
+            Ok(ParseStatus::Partial) => panic!("{line} is complete"),
+            Err(reject) => Err(reject.status),
+        }
+    };
+    let is = |target: &str, host: &str| Ok((target.to_owned(), host.to_owned()));
+    assert_eq!(parse_over_tls("GET https://a:443/c"), is("/c", "a:443"));
+    assert_eq!(parse_over_tls("GET HTTPS://a"), is("/", "a"));
+    assert_eq!(parse_over_tls("OPTIONS https://a"), is("*", "a"));
+    assert_eq!(parse_over_tls("GET http://a/c"), is("/c", "a"));
+    for line in ["GET https://", "GET https://u@a/", "GET ftp://a/"] {
+        assert_eq!(parse_over_tls(line), Err(Status::BadRequest), "{line}");
+    }
 }
 
 #[test]

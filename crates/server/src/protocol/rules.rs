@@ -71,7 +71,9 @@ impl Rules {
         let fields_without_cors = common_fields.clone();
         common_fields.extend_from_slice(&config.site.rules.cors_fields());
         Self {
-            limits: config.limits,
+            // A server must accept every target in absolute-form (RFC 9112 §3.2.2), so with TLS also those
+            // with https.
+            limits: Limits { https: config.tls.is_some(), ..config.limits },
             max_requests: config.max_requests.map_or(u32::MAX, Into::into),
             common_fields,
             fields_without_cors,
