@@ -269,10 +269,18 @@ impl Service for Hosts {
         let (routes, mut context) = self.site(site, context);
         if let Part::Data(bytes) = part {
             let Some(left) = body_left.checked_sub(bytes.len() as u64) else {
-                // The length of a chunked body is checked only here. A response may have begun already, so
-                // the connection is cut.
+                // The length of a chunked body is checked only here.
                 routes.cancel(&mut context, inner);
-                return Flow::Cut;
+                // A response that has begun cannot become a refusal, so the connection is cut.
+                if response.body().is_some() {
+                    return Flow::Cut;
+                }
+                context.close_after();
+                let page = Page { status: Status::ContentTooLarge, reason: "", fields: b"" };
+                let answer = page.put(&context, response);
+                // The head of the request is not kept for services that need only its body.
+                context.log(b"-", answer);
+                return Flow::Done;
             };
             body_left = left;
         }

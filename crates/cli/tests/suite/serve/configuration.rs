@@ -124,3 +124,36 @@ fn a_request_finds_its_site_by_name() {
         }
     }
 }
+
+/// Regression: the connection was closed without a response.
+#[test]
+fn a_chunked_body_that_is_too_long_for_its_site_gets_413() {
+    let directory = site(0);
+    let path = directory.path().join("p.toml");
+    fs::write(
+        &path,
+        "listen = [\"127.0.0.1:0\"]\n[[site]]\nroot = \".\"\n\
+         [[site]]\nnames = [\"small.example\"]\nroot = \".\"\nmax-body = 10\n",
+    )
+    .unwrap();
+    for architecture in ["event", "prethreaded", "forking"] {
+        let mut command = Command::new(BINARY);
+        command.args(["serve", "--json", "--config", path.to_str().unwrap()]);
+        command.args(["--architecture", architecture]);
+        let server = Serve::start_command(command);
+        for (host, chunk, status) in [
+            ("small.example", "b\r\n12345678901\r\n", 413),
+            ("small.example", "a\r\n1234567890\r\n", 405),
+            ("large.example", "b\r\n12345678901\r\n", 405),
+        ] {
+            let mut client = server.client();
+            client.send(format!(
+                "POST / HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}0\r\n\r\n"
+            ));
+            let reply = client.reply();
+            assert_eq!(reply.status, status, "{architecture} {host} {chunk:?}");
+            let is_closed = reply.field("connection") == Some("close");
+            assert_eq!(is_closed, status == 413, "{architecture} {host} {chunk:?}");
+        }
+    }
+}
