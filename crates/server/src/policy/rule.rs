@@ -67,11 +67,13 @@ impl Template {
         if is_path && (target.starts_with(b"//") || target.starts_with(b"/\\")) {
             return None;
         }
+        // A query stands before the fragment (RFC 3986 §3). Captures have no `#`, so the first one begins the
+        // fragment of the template.
+        let end = target.iter().position(|&byte| byte == b'#').unwrap_or(target.len());
         if let Some(query) = query
-            && !target.contains(&b'?')
+            && !target[..end].contains(&b'?')
         {
-            target.push(b'?');
-            target.extend_from_slice(query);
+            target.splice(end..end, [b"?".as_slice(), query].concat());
         }
         Some(target)
     }
@@ -188,6 +190,10 @@ impl FromStr for Rewrite {
                 "{to}: a rewrite stays on this site: its target begins with one slash"
             ));
         }
+        // A request with a fragment is malformed (RFC 9112 §3.2), so every rewritten request would be refused.
+        if to.contains('#') {
+            return Err(format!("{to}: the target of a rewrite has no fragment"));
+        }
         Ok(Self { to: Template::parse(to, &from)?, from })
     }
 }
@@ -221,6 +227,11 @@ mod tests {
             ("/old /new", "/older", None, None),
             ("/old/* /new/* 301", "/old/a/b", Some("x=1"), Some("/new/a/b?x=1")),
             ("/a /b?c=1", "/a", Some("x"), Some("/b?c=1")),
+            ("/a /b#c", "/a", None, Some("/b#c")),
+            ("/a /b#c", "/a", Some("x=1"), Some("/b?x=1#c")),
+            ("/a /b#c?d", "/a", Some("x=1"), Some("/b?x=1#c?d")),
+            ("/a /b?c=1#d", "/a", Some("x"), Some("/b?c=1#d")),
+            ("/a/* https://b.example/*#c", "/a/%23", Some("x"), Some("https://b.example/%23?x#c")),
             ("/blog/:y/:s /:s-:y", "/blog/2026/x", None, Some("/x-:y")),
             ("/blog/:y/:s /p/:s/:y", "/blog/2026/x", None, Some("/p/x/2026")),
             ("/s/:q /search?q=:q", "/s/a%26b", None, Some("/search?q=a%26b")),
@@ -259,7 +270,7 @@ mod tests {
         ] {
             assert!(rule.parse::<Redirect>().is_err(), "{rule}");
         }
-        for rule in ["/a", "/a https://x/", "/a //x", "/a /b 301"] {
+        for rule in ["/a", "/a https://x/", "/a //x", "/a /b 301", "/a /b#c"] {
             assert!(rule.parse::<Rewrite>().is_err(), "{rule}");
         }
         assert_eq!("/a /b 302".parse::<Redirect>().unwrap().status.code(), 302);
