@@ -22,6 +22,8 @@ pub(crate) struct RequestRecord {
     id: Vec<u8>,
     /// The user whose password it contained; empty if it contained none.
     user: Vec<u8>,
+    /// Its request line, if a rewrite has replaced that for the services; otherwise empty.
+    line: Vec<u8>,
     /// Whether the head of its response contains the identifier.
     has_sent_id: bool,
     /// Whether a line was written for it.
@@ -35,6 +37,7 @@ impl RequestRecord {
         (self.is_logged, self.has_sent_id) = (false, false);
         self.host.clear();
         self.user.clear();
+        self.line.clear();
         self.fields.clear();
         if keeps_head {
             self.host.extend_from_slice(request.host.unwrap_or_default());
@@ -50,6 +53,11 @@ impl RequestRecord {
     /// Returns the name of the user, if the request contained a password.
     pub(super) fn user(&self) -> Option<&[u8]> {
         (!self.user.is_empty()).then_some(&*self.user)
+    }
+
+    /// Returns the request line that the client sent, if services got another one.
+    pub(crate) fn line(&self) -> Option<&[u8]> {
+        (!self.line.is_empty()).then_some(&*self.line)
     }
 
     /// Returns the time at which the head was complete.
@@ -83,17 +91,18 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Creates the records for a worker with this log. Returns `None` if they are not needed:
+    /// Creates the records for a worker with this log. `is_needed` says whether each line needs
+    /// data of the record: sites have users, or rewrites. Returns `None` if there is no need:
     /// requests have no identifiers, and Common Log Format contains all data that is logged.
     pub(crate) fn of(
         log: Option<&LogWriter>,
         ids: RequestIds,
-        has_users: bool,
+        is_needed: bool,
     ) -> Option<Box<Self>> {
         let config = log.map(LogWriter::config);
         let keeps_head = config.is_some_and(|config| config.needs_head());
         let has_slow = config.is_some_and(|config| config.slow.is_some());
-        (keeps_head || has_slow || ids != RequestIds::Off || has_users && log.is_some()).then(
+        (keeps_head || has_slow || ids != RequestIds::Off || is_needed && log.is_some()).then(
             || {
                 Box::new(Self {
                     keeps_head,
@@ -117,6 +126,12 @@ impl Records {
     pub(crate) fn set_user(&mut self, name: &[u8]) {
         self.present.user.clear();
         self.present.user.extend_from_slice(name);
+    }
+
+    /// Keeps the request line of the present request, because services get another one.
+    pub(crate) fn set_line(&mut self, line: &[u8]) {
+        self.present.line.clear();
+        self.present.line.extend_from_slice(line);
     }
 
     /// Returns whether requests have identifiers.

@@ -66,7 +66,9 @@ impl WorkerState {
     fn records_of(&self, config: &Settings) -> Option<Box<Records>> {
         let has_users =
             config.auth.is_some() || config.hosts.iter().any(|host| host.auth.is_some());
-        Records::of(self.log.as_ref(), config.request_ids, has_users)
+        let has_rewrites = !config.site.rules.rewrites.is_empty()
+            || config.hosts.iter().any(|host| !host.site.rules.rewrites.is_empty());
+        Records::of(self.log.as_ref(), config.request_ids, has_users || has_rewrites)
     }
 
     /// Begins the iteration of another client. Log lines that are written from now on belong to a client
@@ -113,6 +115,8 @@ impl WorkerState {
         let record = self.records.as_ref().and_then(|records| records.present());
         let elapsed_ms =
             record.map_or(0, |record| self.clock.elapsed_ms().wrapping_sub(record.begun_ms()));
+        // The line is that of the client, also after a rewrite.
+        let request = record.and_then(|record| record.line()).unwrap_or(request);
         if log.wants(elapsed_ms) {
             log.learn_peer(socket, &self.clients);
             log.write(self.clock.date(), &LogEntry { request, status, len, elapsed_ms, record });

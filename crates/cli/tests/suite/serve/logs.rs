@@ -55,6 +55,27 @@ fn a_line_of_json_has_what_the_client_has_sent_and_stays_one_line() {
     }
 }
 
+/// Regression: the line showed the target of the rewrite.
+#[test]
+fn a_rewritten_request_is_logged_as_the_client_sent_it() {
+    for architecture in ALL {
+        let site = site(0);
+        let log = site.path().join("log");
+        let flags = ["--access-log", log.to_str().unwrap(), "--rewrite", "/old/* /*"];
+        let server = serve(site.path(), &[architecture, &flags].concat());
+        let mut client = server.client();
+        for path in ["/old/?a=1", "/", "/old/none"] {
+            client.get(path);
+        }
+        drop(client);
+        assert!(server.stop().0.success());
+        let text = fs::read_to_string(&log).unwrap();
+        let requests: Vec<_> = text.lines().filter_map(|line| line.split('"').nth(1)).collect();
+        let expected = ["GET /old/?a=1 HTTP/1.1", "GET / HTTP/1.1", "GET /old/none HTTP/1.1"];
+        assert_eq!(requests, expected, "{architecture:?}");
+    }
+}
+
 #[test]
 fn the_combined_format_and_chosen_fields_come_from_a_file_too() {
     let site = site(0);

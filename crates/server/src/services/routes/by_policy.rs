@@ -7,7 +7,7 @@ use crate::{
 };
 use pollux_http::{
     Status,
-    request::{Framing, ParseStatus, Request, Version, parse},
+    request::{Framing, KnownField, ParseStatus, Request, Version, parse},
 };
 
 impl Routes {
@@ -25,6 +25,10 @@ impl Routes {
             Decision::Serve => return self.begin_elsewhere(context, request, response),
             Decision::Rewrite(target) => {
                 let head = with_target(request, &target);
+                // The log shows what the client requested, and not the result of the rewrite.
+                if let Some(records) = &mut context.worker.records {
+                    records.set_line(request.line);
+                }
                 match parse(&head, &context.rules.limits) {
                     Ok(ParseStatus::Complete { request, .. }) => {
                         // The path of the result may need a password.
@@ -56,9 +60,41 @@ impl Routes {
 fn with_target(request: &Request<'_>, target: &[u8]) -> Vec<u8> {
     let head = request.to_head();
     let fields = &head[request.line.len()..];
+    // The host of an absolute-form target counts, and not Host (RFC 9112 §3.2.2): the new target repeats it.
+    let host = request.host.filter(|host| request.single(KnownField::Host) != Some(*host));
+    let scheme: &[u8] = if host.is_some() { b"http://" } else { b"" };
     let version: &[u8] = match request.version {
         Version::Http10 => b" HTTP/1.0",
         Version::Http11 => b" HTTP/1.1",
     };
-    [request.method.as_bytes(), b" ", target, version, fields].concat()
+    let method = request.method.as_bytes();
+    [method, b" ", scheme, host.unwrap_or_default(), target, version, fields].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pollux_http::Limits;
+
+    /// Regression: the host of an absolute-form target was lost, and Host counted.
+    #[test]
+    fn a_rewritten_request_is_for_the_host_of_the_original() {
+        for (head, expected) in [
+            ("GET /a HTTP/1.1\r\nHost: x\r\n\r\n", "GET /b HTTP/1.1\r\nHost: x\r\n\r\n"),
+            (
+                "GET http://y:1/a HTTP/1.1\r\nHost: x\r\n\r\n",
+                "GET http://y:1/b HTTP/1.1\r\nHost: x\r\n\r\n",
+            ),
+            ("GET http://y/a HTTP/1.0\r\n\r\n", "GET http://y/b HTTP/1.0\r\n\r\n"),
+            ("GET /a HTTP/1.0\r\n\r\n", "GET /b HTTP/1.0\r\n\r\n"),
+        ] {
+            let Ok(ParseStatus::Complete { request, .. }) =
+                parse(head.as_bytes(), &Limits::DEFAULT)
+            else {
+                panic!("it is complete: {head}");
+            };
+            let rewritten = String::from_utf8(with_target(&request, b"/b")).unwrap();
+            assert_eq!(rewritten, expected);
+        }
+    }
 }
