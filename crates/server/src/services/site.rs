@@ -8,7 +8,9 @@ mod missing;
 pub(crate) use files::{Contents, Tree};
 
 use crate::config::SiteConfig;
-use crate::service::{Event, Flow, Part, RequestContext, ResponseWriter, Service};
+use crate::service::{
+    Event, Flow, Page, Part, RequestContext, ResponseWriter, Service, worker_state::Answer,
+};
 use files::{Files, Miss};
 use pollux_http::{
     Status,
@@ -59,6 +61,16 @@ impl Site {
             Err(Miss::NoIndex) => self.files.rules().listing,
             Ok(_) | Err(Miss::NeedsSlash) => true,
         }
+    }
+
+    /// Answers with the site's page for the status of `page`, or with `page` itself.
+    pub(crate) fn put_page(
+        &mut self,
+        context: &RequestContext<'_>,
+        response: &mut ResponseWriter<'_>,
+        page: Page<'_>,
+    ) -> Answer {
+        missing::put_page(&mut self.files, context, response, page)
     }
 }
 

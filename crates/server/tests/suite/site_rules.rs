@@ -97,6 +97,33 @@ fn clients_are_sent_elsewhere_and_paths_rewritten() {
     site.end();
 }
 
+/// Regression: only errors of missing and forbidden files had pages.
+#[test]
+fn every_error_of_a_file_has_its_page_and_keeps_its_fields() {
+    let rules = SiteRules {
+        error_pages: parse(&["405 /e.txt", "412 /e.txt", "416 /e.txt", "501 /e.txt"]),
+        ..SiteRules::default()
+    };
+    let site = site(rules, |root| fs::write(root.join("e.txt"), "sorry").unwrap());
+    for (method, fields, parts) in [
+        ("POST", "", ["HTTP/1.1 405 ", "Allow: GET, HEAD, OPTIONS\r\n"]),
+        ("BREW", "", ["HTTP/1.1 501 ", "Allow: GET, HEAD, OPTIONS\r\n"]),
+        ("GET", "Range: bytes=9-\r\n", ["HTTP/1.1 416 ", "Content-Range: bytes */4\r\n"]),
+        ("GET", "If-Match: \"x\"\r\n", ["HTTP/1.1 412 ", "Content-Length: 5\r\n"]),
+        ("HEAD", "If-Match: \"x\"\r\n", ["HTTP/1.1 412 ", "Content-Length: 5\r\n"]),
+    ] {
+        let reply = site.request(&format!(
+            "{method} / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{fields}\r\n"
+        ));
+        for part in parts {
+            assert!(reply.contains(part), "{method} {fields}: no {part:?} in {reply}");
+        }
+        let content = if method == "HEAD" { "" } else { "sorry" };
+        assert!(reply.ends_with(&format!("\r\n\r\n{content}")), "{method} {fields}: {reply}");
+    }
+    site.end();
+}
+
 #[test]
 fn errors_have_pages_and_an_application_its_fallback() {
     let rules = SiteRules {

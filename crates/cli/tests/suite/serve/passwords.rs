@@ -67,6 +67,29 @@ fn a_path_with_a_password_is_served_to_its_users_alone() {
     }
 }
 
+/// Regression: the page for 401 was not used.
+#[test]
+fn the_page_for_401_is_sent_with_the_challenge() {
+    for architecture in ALL {
+        let site = site(0);
+        fs::write(site.path().join("401.txt"), "members only").unwrap();
+        let users = tempfile::NamedTempFile::new().unwrap();
+        fs::write(users.path(), USER).unwrap();
+        let file = users.path().to_str().unwrap();
+        let flags = ["--basic-auth", file, "--error-page", "401 /401.txt"];
+        let server = serve(site.path(), &[architecture, &flags].concat());
+        let mut client = server.client();
+        let wrong = basic("u:wrong");
+        for fields in [Vec::new(), vec![wrong.as_str()]] {
+            let reply = client.request("GET", "/", &fields);
+            assert_eq!((reply.status, reply.text().as_str()), (401, "members only"));
+            assert!(reply.field("www-authenticate").is_some());
+        }
+        assert_eq!(client.request("GET", "/", &[&basic("u:secret")]).text(), INDEX);
+        assert!(server.stop().0.success());
+    }
+}
+
 #[test]
 fn an_origin_gets_no_password_without_the_flag_for_it() {
     for forwards in [false, true] {

@@ -170,14 +170,22 @@ impl Routes {
 
     /// Answers a request without the right password.
     fn challenge(
-        &self,
+        &mut self,
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         let fields = self.auth.as_ref().map_or(&b""[..], |auth| auth.realm.challenge());
         let reason = "This page needs a name and a password.";
-        refuse(context, request, response, Page { status: Status::Unauthorized, reason, fields })
+        let page = Page { status: Status::Unauthorized, reason, fields };
+        let Some(site) = &mut self.site else { return refuse(context, request, response, page) };
+        if request.framing != Framing::None {
+            context.close_after();
+        }
+        // The page for this error is sent without a password, wherever its file is.
+        let answer = site.put_page(context, response, page);
+        context.log(request.line, answer);
+        Flow::Done
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     files::{Files, Representation},
-    missing::{MissingFile, answer_missing},
+    missing::{MissingFile, answer_missing, put_page},
 };
 use crate::{
     service::{Page, RequestContext, ResponseWriter, worker_state::Answer},
@@ -33,8 +33,10 @@ pub(super) fn answer(
         (Method::Get | Method::Head, Target::Path { path, query }) => {
             match files.find(path, context.worker.clock.tick()) {
                 Ok(resource) => match files.variant(&resource, request) {
-                    None => answer_file(context, response, request, resource.select(request)),
-                    Some(variant) => answer_file(context, response, request, &variant),
+                    None => {
+                        answer_file(files, context, response, request, resource.select(request))
+                    }
+                    Some(variant) => answer_file(files, context, response, request, &variant),
                 },
                 Err(miss) => {
                     let missing = MissingFile { request, path, query };
@@ -48,7 +50,7 @@ pub(super) fn answer(
             if request.expect_continue || request.method == Method::Connect {
                 context.close_after();
             }
-            answer_method(context, response, request)
+            answer_method(files, context, response, request)
         }
     };
     context.log(request.line, answer);
@@ -56,6 +58,7 @@ pub(super) fn answer(
 
 #[inline]
 pub(super) fn answer_file(
+    files: &mut Files,
     context: &RequestContext<'_>,
     response: &mut ResponseWriter<'_>,
     request: &Request<'_>,
@@ -69,7 +72,7 @@ pub(super) fn answer_file(
         KnownField::IfUnmodifiedSince,
     ]);
     if request.has_any(PRECONDITIONS) {
-        return answer_conditionally(context, response, request, file);
+        return answer_conditionally(files, context, response, request, file);
     }
     put_whole(context, response, file)
 }
@@ -90,6 +93,7 @@ fn put_whole(
 #[cold]
 #[inline(never)]
 fn answer_conditionally(
+    files: &mut Files,
     context: &RequestContext<'_>,
     response: &mut ResponseWriter<'_>,
     request: &Request<'_>,
@@ -104,7 +108,7 @@ fn answer_conditionally(
         }
         Precondition::Failed => {
             let page = Page { status: Status::PreconditionFailed, reason: "", fields: b"" };
-            return page.put(context, response);
+            return put_page(files, context, response, page);
         }
     }
     let range = request.single(KnownField::Range).filter(|_| {
@@ -121,7 +125,7 @@ fn answer_conditionally(
             fields
                 .extend_from_slice(format!("Content-Range: bytes */{}\r\n", file.len()).as_bytes());
             let page = Page { status: Status::RangeNotSatisfiable, reason: "", fields: &fields };
-            page.put(context, response)
+            put_page(files, context, response, page)
         }
     }
 }
@@ -175,6 +179,7 @@ fn put_parts(
 
 #[cold]
 fn answer_method(
+    files: &mut Files,
     context: &RequestContext<'_>,
     response: &mut ResponseWriter<'_>,
     request: &Request<'_>,
@@ -195,7 +200,7 @@ fn answer_method(
             fields: ALLOW,
         },
     };
-    page.put(context, response)
+    put_page(files, context, response, page)
 }
 
 /// Redirects a request for a directory to its path with a slash: without the slash, relative links in its

@@ -38,8 +38,10 @@ pub(super) fn answer_missing(
             let tick = context.worker.clock.tick();
             match fallback.map(|path| files.find(path.as_bytes(), tick)) {
                 Some(Ok(resource)) => match files.variant(&resource, request) {
-                    None => answer_file(context, response, request, resource.select(request)),
-                    Some(variant) => answer_file(context, response, request, &variant),
+                    None => {
+                        answer_file(files, context, response, request, resource.select(request))
+                    }
+                    Some(variant) => answer_file(files, context, response, request, &variant),
                 },
                 _ => put_error(files, context, response, Status::NotFound),
             }
@@ -62,21 +64,34 @@ fn put_error(
     response: &mut ResponseWriter<'_>,
     status: Status,
 ) -> Answer {
-    let path = files.rules().error_page(status.code()).map(ToOwned::to_owned);
+    put_page(files, context, response, Page { status, reason: "", fields: b"" })
+}
+
+/// Answers with the site's page for the status of `page` and the fields of `page`, or with `page` itself.
+#[cold]
+pub(super) fn put_page(
+    files: &mut Files,
+    context: &RequestContext<'_>,
+    response: &mut ResponseWriter<'_>,
+    page: Page<'_>,
+) -> Answer {
+    let path = files.rules().error_page(page.status.code()).map(ToOwned::to_owned);
     let tick = context.worker.clock.tick();
     match path.map(|path| files.find(path.as_bytes(), tick)) {
-        Some(Ok(resource)) => put_error_file(context, response, status, &resource.identity),
-        _ => Page { status, reason: "", fields: b"" }.put(context, response),
+        Some(Ok(resource)) => put_error_file(context, response, page, &resource.identity),
+        _ => page.put(context, response),
     }
 }
 
 fn put_error_file(
     context: &RequestContext<'_>,
     response: &mut ResponseWriter<'_>,
-    status: Status,
+    page: Page<'_>,
     file: &Representation,
 ) -> Answer {
-    let head = response.head(context, status).field("Content-Type", file.content_type());
+    let Page { status, fields, .. } = page;
+    let head = response.head(context, status).lines(fields);
+    let head = head.field("Content-Type", file.content_type());
     let len = head.length(file.len()).piece(file.content(0..file.len()));
     Answer { status: status.code(), len }
 }
