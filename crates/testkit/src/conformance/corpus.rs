@@ -4,7 +4,8 @@
 //! codes (`H` before the status of a reply to HEAD, which has no content) and the outcome. After bars
 //! come the requirements for the first reply (`n#` for the reply with index n, from 0): `name: value`
 //! for a field; `!name` for a field that must be absent; `=text` for the content. `{etag}` and
-//! `{gzip}` stand for the entity tags of /digits and of /page.txt.gz as page.txt.
+//! `{gzip}` stand for the entity tags of /digits and of /page.txt.gz as page.txt, and `{https}` for the
+//! expectation of a request for /digits of an https URI, which depends on whether TLS is used.
 //!
 //! Outcomes: after `open` the server answers the next request, after `closed` it does not; a
 //! `truncated` request is incomplete, and the client shuts down its sending direction.
@@ -71,15 +72,19 @@ impl Case {
     }
 }
 
-/// Returns every case; the entity tags are read from the server to which `connect` connects.
-pub(crate) fn all<S: Read + Write>(connect: impl Fn() -> S) -> Vec<Case> {
+/// Returns every case; the entity tags are read from the server to which `connect` connects. `is_tls` tells
+/// whether it connects over TLS.
+pub(crate) fn all<S: Read + Write>(connect: impl Fn() -> S, is_tls: bool) -> Vec<Case> {
     let tag = |path: &str, fields: &[&str]| {
         let reply = Client::over(connect()).request("GET", path, fields);
         reply.field("etag").expect("an entity tag").to_owned()
     };
     let etag = tag("/digits", &[]);
     let gzip = tag("/page.txt", &["Accept-Encoding: gzip"]);
-    let fill = |text: &str| text.replace("{etag}", &etag).replace("{gzip}", &gzip);
+    let https = if is_tls { "200 open | =0123456789" } else { "421 closed" };
+    let fill = |text: &str| {
+        text.replace("{etag}", &etag).replace("{gzip}", &gzip).replace("{https}", https)
+    };
     let mut cases = Vec::new();
     for (name, send, expected) in
         [request_line::ROWS, fields::ROWS, body::ROWS, methods::ROWS, paths::ROWS, conditions::ROWS]

@@ -46,7 +46,7 @@ pub fn check(address: impl ToSocketAddrs + Copy, pieces: Segmentation, setting: 
     let finish = |socket: &mut TcpStream| {
         let _ = socket.shutdown(Shutdown::Write);
     };
-    check_with(connect, finish, pieces, setting);
+    check_with(connect, finish, false, pieces, setting);
 }
 
 /// Does the same as [`check`] over TLS. Each write is a record, and a connection that ends without
@@ -64,17 +64,18 @@ pub fn check_over_tls(
         let socket = TcpStream::connect(address).expect("the server accepts");
         TlsStream::new(socket, version)
     };
-    check_with(connect, TlsStream::finish, pieces, setting);
+    check_with(connect, TlsStream::finish, true, pieces, setting);
 }
 
 fn check_with<S: Read + Write>(
     connect: impl Fn() -> S,
     finish: impl Fn(&mut S),
+    is_tls: bool,
     pieces: Segmentation,
     setting: &str,
 ) {
     let mut faults = Vec::new();
-    let cases = corpus::all(&connect);
+    let cases = corpus::all(&connect, is_tls);
     for case in &cases {
         let stream = talk(connect(), &finish, case, pieces);
         if let Err(fault) = judge(case, &stream) {
