@@ -79,6 +79,8 @@ struct Names {
 #[derive(Debug)]
 struct Watch {
     sources: Vec<Source>,
+    /// The certificate in use of each source: it stays in use if the source becomes unusable.
+    loaded: Vec<Arc<CertifiedKey>>,
     looked_at: Instant,
     versions: Vec<Option<Version>>,
 }
@@ -93,7 +95,8 @@ pub enum Reload {
     Unchanged,
     /// The new certificates are in use.
     Done,
-    /// The new certificates cannot be used, for this reason; the former ones stay in use.
+    /// Some new certificates cannot be used, for this reason; their former ones stay in use. Other
+    /// certificates that have changed are in use.
     Rejected(String),
 }
 
@@ -125,8 +128,10 @@ impl Certificates {
     fn load(sources: Vec<Source>, provider: Arc<CryptoProvider>) -> Result<Self, ConfigError> {
         let versions = versions(&sources);
         let loaded = sources.iter().map(|source| source.load(&provider));
-        let names = Names::new(loaded.collect::<Result<_, _>>()?)?;
-        Ok(Self::new(sources, provider, names, versions))
+        let loaded = loaded.collect::<Result<Vec<_>, _>>()?;
+        let names = Names::new(loaded.clone())?;
+        let watch = Watch { sources, loaded, looked_at: Instant::now(), versions };
+        Ok(Self::new(provider, names, watch))
     }
 
     /// Answers handshakes with the protocol [`ACME_TLS_ALPN`] with the certificate `NAME.pem` of this
@@ -145,16 +150,16 @@ impl Certificates {
         provider: Arc<CryptoProvider>,
     ) -> Result<Self, ConfigError> {
         let names = Names::new(vec![certified(chain, key, &provider)?])?;
-        Ok(Self::new(Vec::new(), provider, names, Vec::new()))
+        let watch = Watch {
+            sources: Vec::new(),
+            loaded: Vec::new(),
+            looked_at: Instant::now(),
+            versions: Vec::new(),
+        };
+        Ok(Self::new(provider, names, watch))
     }
 
-    fn new(
-        sources: Vec<Source>,
-        provider: Arc<CryptoProvider>,
-        names: Names,
-        versions: Vec<Option<Version>>,
-    ) -> Self {
-        let watch = Watch { sources, looked_at: Instant::now(), versions };
+    fn new(provider: Arc<CryptoProvider>, names: Names, watch: Watch) -> Self {
         Self {
             challenges: None,
             provider,
@@ -189,14 +194,23 @@ impl Certificates {
         // The versions are remembered also when the files are refused: otherwise each check would read
         // and refuse them again.
         watch.versions = versions;
-        let loaded = watch.sources.iter().map(|source| source.load(&self.provider));
-        match loaded.collect::<Result<_, _>>().and_then(Names::new) {
+        let Watch { sources, loaded, .. } = &mut *watch;
+        let mut reasons = Vec::new();
+        for (source, in_use) in sources.iter().zip(loaded.iter_mut()) {
+            match source.load(&self.provider) {
+                Ok(certified) => *in_use = certified,
+                // The others are used nevertheless: a certificate that was renewed must not expire
+                // because the file of another one is damaged.
+                Err(error) => reasons.push(error.to_string()),
+            }
+        }
+        match Names::new(loaded.clone()) {
             Ok(names) => {
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(names);
-                Reload::Done
             }
-            Err(error) => Reload::Rejected(error.to_string()),
+            Err(error) => reasons.push(error.to_string()),
         }
+        if reasons.is_empty() { Reload::Done } else { Reload::Rejected(reasons.join("; ")) }
     }
 
     /// Reads the same files again, and leaves the present certificates in use until

@@ -121,6 +121,29 @@ fn files_that_change_are_read_again_and_bad_ones_refused() {
     assert_eq!(certificates.reload_if_changed(), Reload::Done);
 }
 
+/// Regression: a damaged pair kept the renewed certificates of all other names out of use.
+#[test]
+fn a_bad_pair_does_not_hinder_the_others() {
+    let directory = TempDir::new().unwrap();
+    let (a, a_der) = write(directory.path(), "a", &["a.example"]);
+    let (b, _) = write(directory.path(), "b", &["b.example"]);
+    let files = vec![a.clone(), b];
+    let certificates = Arc::new(Certificates::from_files(files, Arc::new(provider())).unwrap());
+    let server = server(&certificates);
+    fs::remove_file(&a.key).unwrap();
+    let (_, renewed) = write(directory.path(), "b", &["b.example"]);
+    certificates.request_reload();
+    let Reload::Rejected(reason) = certificates.reload_if_changed() else { panic!() };
+    assert!(reason.contains("a.key") && !reason.contains("b.pem"), "{reason}");
+    assert_eq!(shown(&server, "a.example"), a_der, "the former stays");
+    assert_eq!(shown(&server, "b.example"), renewed);
+
+    let (_, repaired) = write(directory.path(), "a", &["a.example"]);
+    certificates.request_reload();
+    assert_eq!(certificates.reload_if_changed(), Reload::Done);
+    assert_eq!(shown(&server, "a.example"), repaired);
+}
+
 #[test]
 fn certificates_that_are_read_again_are_used_when_the_caller_says_so() {
     let directory = TempDir::new().unwrap();

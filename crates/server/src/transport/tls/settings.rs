@@ -95,7 +95,7 @@ impl Tls {
             Reload::Unchanged => {}
             Reload::Done => tracing::info!("new certificates are in use"),
             Reload::Rejected(reason) => tracing::error!(
-                "the new certificates cannot be used, the former ones stay in use: {reason}"
+                "some new certificates cannot be used, their former ones stay in use: {reason}"
             ),
         }
         Handshake::server(Arc::clone(&self.config))
