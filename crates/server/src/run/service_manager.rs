@@ -5,6 +5,14 @@
 use crate::config::Architecture;
 use sd_notify::NotifyState;
 use std::{
+    env, io,
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::{
+            ffi::OsStrExt as _,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
     sync::mpsc::{RecvTimeoutError, channel},
     thread,
     time::{Duration, Instant},
@@ -82,9 +90,26 @@ fn interval_s(watchdog: Duration) -> u32 {
 }
 
 fn notify(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
+    let socket = env::var_os("NOTIFY_SOCKET");
+    let abstract_name = socket.as_ref().and_then(|socket| socket.as_bytes().strip_prefix(b"@"));
+    let notified = match abstract_name {
+        Some(name) => notify_at(name, states),
+        None => sd_notify::notify(states),
+    };
+    if let Err(error) = notified {
         tracing::warn!("the service manager cannot be notified (NOTIFY_SOCKET): {error}");
     }
+}
+
+/// Sends one message to the abstract socket of this name, which begins with "@" in the environment
+/// (sd_notify(3)). `sd_notify` would take such a name for a path.
+///
+/// # Errors
+/// There is no such socket, or it does not take the message.
+fn notify_at(name: &[u8], states: &[NotifyState<'_>]) -> io::Result<()> {
+    let message: String = states.iter().map(|state| format!("{state}\n")).collect();
+    let address = SocketAddr::from_abstract_name(name)?;
+    UnixDatagram::unbound()?.send_to_addr(message.as_bytes(), &address).map(drop)
 }
 
 #[cfg(test)]
@@ -95,5 +120,18 @@ mod tests {
     fn the_watchdog_hears_of_us_twice_in_its_time() {
         assert_eq!(interval_s(Duration::from_secs(30)), 15);
         assert_eq!(interval_s(Duration::from_millis(1500)), 1, "alarm(2) knows no less");
+    }
+
+    #[test]
+    fn an_abstract_socket_gets_one_message() {
+        let name = format!("pollux-service-manager-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let manager = UnixDatagram::bind_addr(&address).unwrap();
+        notify_at(name.as_bytes(), &[NotifyState::Reloading, NotifyState::MainPid(7)]).unwrap();
+        let mut buffer = [0; 100];
+        let len = manager.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..len], b"RELOADING=1\nMAINPID=7\n");
+        drop(manager);
+        assert!(notify_at(name.as_bytes(), &[NotifyState::Ready]).is_err());
     }
 }

@@ -7,7 +7,11 @@ use std::{
     fs,
     io::Write,
     net::TcpListener,
-    os::{fd::OwnedFd, unix::net::UnixDatagram},
+    os::{
+        fd::OwnedFd,
+        linux::net::SocketAddrExt as _,
+        unix::net::{SocketAddr, UnixDatagram},
+    },
     path::Path,
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
@@ -89,6 +93,25 @@ fn a_passed_socket_is_served_and_the_manager_is_notified() {
         let output = finish(server);
         assert!(output.status.success(), "{output:?}");
     }
+}
+
+/// Regression: the name of an abstract socket (sd_notify(3)), which a sandbox does not hide, was taken for
+/// the path of a file.
+#[test]
+fn a_manager_at_an_abstract_socket_is_notified() {
+    let site = site(10);
+    let name = format!("pollux-test-notify-{}", std::process::id());
+    let manager = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let arguments = [site.path().to_str().unwrap(), "--listen", "systemd:http"];
+    let notify = format!("@{name}");
+    let server = start(socket, "http", Path::new(&notify), &arguments);
+    expect(&manager, "READY=1");
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    expect(&manager, "STOPPING=1");
+    let output = finish(server);
+    assert!(output.status.success(), "{output:?}");
 }
 
 /// The new process is announced as the main process, and reports that it is ready. The order does not
