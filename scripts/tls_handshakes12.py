@@ -65,6 +65,8 @@ HELLOS_12 = [
     ("compression alone", "illegal_parameter handshake_failure decode_error", tries(lambda: hello12(compression=b"\1"))),
     *((f"legacy_version 3.{minor} alone", "protocol_version", tries(lambda v=minor: hello12(legacy_version=bytes([3, v]))))
       for minor in (0, 1, 2)),
+    *((f"legacy_version 3.{minor}, no signature algorithms", "protocol_version",
+       tries(lambda v=minor: hello12(legacy_version=bytes([3, v])).without(SIGNATURES))) for minor in (0, 1, 2)),
     *((f"legacy_version 3.{minor}", "served", tries(lambda v=minor: hello12(legacy_version=bytes([3, v])))) for minor in (4, 255)),
     ("the fallback suite", "inappropriate_fallback", suites12(FALLBACK_SCSV, *SUITES_12)),
     ("CBC alone", FAILURE, suites12(0xc009, 0xc013, 0xc023, 0xc027)),

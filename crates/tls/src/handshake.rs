@@ -40,6 +40,8 @@ pub struct Handshake {
     secrets: TrafficSecrets,
     /// Whether all records that rustls has sent are unencrypted.
     is_plain: bool,
+    /// Whether the peer's first message names a version before TLS 1.2.
+    is_old: bool,
 }
 
 enum Connection {
@@ -177,6 +179,7 @@ impl Handshake {
             records: 0,
             secrets: TrafficSecrets::default(),
             is_plain: true,
+            is_old: false,
         }
     }
 
@@ -203,6 +206,9 @@ impl Handshake {
         if is_first && matches!(self.connection, Connection::Server(_)) && is_plain_http(input) {
             return Err(HandshakeError::PlainHttp);
         }
+        if self.records == 0 {
+            self.is_old = is_old_hello(&self.input);
+        }
         loop {
             let start = out.len();
             let result = self.process(out);
@@ -210,10 +216,14 @@ impl Handshake {
             let is_handshaking = match result {
                 Ok(is_handshaking) => is_handshaking,
                 Err(error) => {
-                    let start = out.len();
+                    let before_alert = out.len();
                     self.collect_alert(out);
-                    // For some errors rustls makes no alert.
-                    if out.len() == start && self.is_plain {
+                    if self.is_old && lacks_signature_algorithms(&error) {
+                        // rustls misses the extension before it looks at the version.
+                        out.truncate(start);
+                        out.extend(plain_alert(PROTOCOL_VERSION));
+                    } else if out.len() == before_alert && self.is_plain {
+                        // For some errors rustls makes no alert.
                         out.extend(missing_alert(&error).into_iter().flatten());
                     }
                     return Err(HandshakeError::Tls(error));
@@ -395,6 +405,7 @@ fn encode_until_alert<P: Process>(connection: &mut P, input: &mut [u8], out: &mu
 const UNEXPECTED_MESSAGE: u8 = 10;
 const ILLEGAL_PARAMETER: u8 = 47;
 const DECODE_ERROR: u8 = 50;
+const PROTOCOL_VERSION: u8 = 70;
 
 /// A fatal alert that is not encrypted.
 fn plain_alert(description: u8) -> [u8; 7] {
@@ -415,6 +426,25 @@ fn missing_alert(error: &rustls::Error) -> Option<[u8; 7]> {
         // The peer has sent an alert itself, or the error is this end's fault.
         _ => return None,
     }))
+}
+
+/// Whether rustls refuses a hello because it has no extension signature_algorithms.
+fn lacks_signature_algorithms(error: &rustls::Error) -> bool {
+    use rustls::{Error, PeerIncompatible};
+    matches!(error, Error::PeerIncompatible(PeerIncompatible::SignatureAlgorithmsExtensionRequired))
+}
+
+/// Whether the input begins with a ClientHello of a version before TLS 1.2. A client without TLS 1.2
+/// sends no signature_algorithms, and must be told protocol_version (RFC 5246 appendix E.1).
+fn is_old_hello(input: &[u8]) -> bool {
+    /// The header of the record, and the type and length of the message.
+    const VERSION_AT: usize = HEADER_LEN + 4;
+    const HANDSHAKE: u8 = 22;
+    const CLIENT_HELLO: u8 = 1;
+    const TLS12: [u8; 2] = [3, 3];
+    input.first() == Some(&HANDSHAKE)
+        && input.get(HEADER_LEN) == Some(&CLIENT_HELLO)
+        && input.get(VERSION_AT..VERSION_AT + 2).is_some_and(|version| version < &TLS12[..])
 }
 
 /// Whether records that rustls wants to send are unencrypted messages: from change_cipher_spec on they

@@ -291,22 +291,25 @@ fn records_that_no_handshake_has_get_an_alert_at_once() {
     assert_serves(&serve);
 }
 
-/// Returns a hello as clients sent it before TLS 1.3: without a list of versions.
-fn old_hello(version: u8) -> Vec<u8> {
+/// Returns a hello as clients sent it before TLS 1.3: without a list of versions. Clients without TLS 1.2
+/// do not send their signature algorithms either.
+fn old_hello(version: u8, has_signatures: bool) -> Vec<u8> {
     let mut body = vec![3, version];
     body.extend([7; 32]);
     body.push(0);
     // ECDHE-ECDSA with AES-128-GCM and with AES-128-CBC.
     body.extend([0, 4, 0xc0, 0x2b, 0xc0, 0x09, 1, 0]);
-    let extensions = [
+    let mut extensions = [
         // Groups: P-256.
         &[0, 10, 0, 4, 0, 2, 0, 23][..],
         // Uncompressed points.
         &[0, 11, 0, 2, 1, 0],
-        // Signatures: ecdsa_secp256r1_sha256.
-        &[0, 13, 0, 4, 0, 2, 4, 3],
     ]
     .concat();
+    if has_signatures {
+        // ecdsa_secp256r1_sha256.
+        extensions.extend([0, 13, 0, 4, 0, 2, 4, 3]);
+    }
     body.extend((extensions.len() as u16).to_be_bytes());
     body.extend(extensions);
     let len = body.len() as u16;
@@ -322,11 +325,17 @@ fn old_hello(version: u8) -> Vec<u8> {
 fn a_hello_of_an_old_version_gets_protocol_version() {
     let directory = site();
     let serve = serve(&directory, &[]);
-    for version in 0..=2 {
-        let reply = reply_to(&serve, &old_hello(version));
+    for (version, has_signatures) in
+        [(0, true), (1, true), (2, true), (0, false), (1, false), (2, false)]
+    {
+        let reply = reply_to(&serve, &old_hello(version, has_signatures));
         assert_eq!(reply.len(), 7, "{version}: {reply:?}");
-        assert_eq!((reply[0], &reply[3..]), (21, &[0, 2, 2, 70][..]), "{version}");
+        let alert = (reply[0], &reply[3..]);
+        assert_eq!(alert, (21, &[0, 2, 2, 70][..]), "{version}, {has_signatures}");
     }
+    // Without signature algorithms, TLS 1.2 has another fault.
+    let reply = reply_to(&serve, &old_hello(3, false));
+    assert_eq!((reply[0], reply.last()), (21, Some(&40)), "{reply:?}");
     // A record of SSL 2.0.
     let reply = reply_to(&serve, &[0x80, 0x2e, 1, 0, 2, 0, 0x15, 0, 0, 0, 0x10]);
     assert!(reply.is_empty() || reply[0] == 21, "{reply:?}");
@@ -339,7 +348,7 @@ fn a_hello_of_tls_1_2_gets_the_sentinel_that_reveals_a_downgrade() {
     let serve = serve(&directory, &[]);
     let mut socket = TcpStream::connect(serve.address()).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket.write_all(&old_hello(3)).unwrap();
+    socket.write_all(&old_hello(3, true)).unwrap();
     // The header of the record, the header of the message, the version, and the random value.
     let mut reply = [0; 5 + 4 + 2 + 32];
     socket.read_exact(&mut reply).unwrap();
