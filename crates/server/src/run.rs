@@ -167,6 +167,10 @@ pub fn run_with(
                 service_manager::stopping();
                 let (grace, _) = times(&server);
                 server.begin_stop(grace);
+                // It would go on sending clients to a port that is closed.
+                if let Some(redirect) = &mut redirect {
+                    redirect.begin_stop(grace);
+                }
                 break;
             }
             Some(ATTENTION) => {
@@ -202,7 +206,7 @@ pub fn run_with(
             }
         }
     }
-    while server.running() > 0 {
+    while server.running() > 0 || redirect.as_ref().is_some_and(|redirect| redirect.running() > 0) {
         match server.next_signal(&SIGNALS)? {
             Some(ATTENTION) | None => {}
             // During a stop the service manager's time limit for stopping applies.
@@ -210,16 +214,31 @@ pub fn run_with(
                 service_manager::alive();
                 await_watchdog();
             }
-            Some(libc::SIGHUP) => drop(server.reopen_log()),
+            Some(libc::SIGHUP) => {
+                server.reopen_log();
+                if let Some(redirect) = &redirect {
+                    redirect.reopen_log();
+                }
+            }
             Some(libc::SIGUSR2) => tracing::info!("no upgrade: this process is about to end"),
             Some(libc::SIGUSR1) => print_now(&server),
-            Some(_) => server.begin_stop(Duration::ZERO),
+            Some(_) => {
+                server.begin_stop(Duration::ZERO);
+                if let Some(redirect) = &mut redirect {
+                    redirect.begin_stop(Duration::ZERO);
+                }
+            }
         }
     }
     if is_succeeded {
         server.await_operators();
     }
     let statistics = server.wait()?;
+    if let Some(redirect) = redirect
+        && let Err(error) = redirect.wait()
+    {
+        tracing::warn!("--redirect-http: {error:#}");
+    }
     launcher::end();
     print(&statistics)?;
     Ok(statistics)

@@ -166,10 +166,14 @@ impl Confinement {
                         .create(Some((identity.uid().as_raw(), identity.gid().as_raw())))
                         .context("--state-dir")?;
                 }
+                // The listener of `--redirect-http` writes the logs, too.
+                let writers = 1 + usize::from(config.redirect_http.is_some());
                 for target in config.log.targets() {
                     let LogTarget::File(path) = target else { continue };
-                    early::open_log(path, identity.uid().as_raw(), identity.gid().as_raw())
-                        .with_context(|| format!("log {}", path.display()))?;
+                    for _ in 0..writers {
+                        early::open_log(path, identity.uid().as_raw(), identity.gid().as_raw())
+                            .with_context(|| format!("log {}", path.display()))?;
+                    }
                     if config.architecture.has_processes() {
                         // The process that writes the log opens it again, as the new user.
                         drop(early::take_log(path));

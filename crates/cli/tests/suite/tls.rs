@@ -8,13 +8,21 @@ mod kernel;
 mod peer;
 mod records;
 
-use pollux_testkit::{http::Client, serve::Serve, wait_until, write_slowly};
+use pollux_testkit::{
+    http::{Client, PATIENCE},
+    origin::Origin,
+    serve::Serve,
+    tls::{TlsStream, Version},
+    wait_until, write_slowly,
+};
+use rustix::process::Signal;
 use std::{
     fs,
     io::{Read as _, Write as _},
     net::TcpStream,
     path::Path,
     process::{Command, Output, Stdio},
+    sync::{Mutex, mpsc::channel},
     time::Duration,
 };
 use tempfile::TempDir;
@@ -379,4 +387,72 @@ fn plain_http_is_redirected_to_https_with_the_flag() {
     let reply = exchange("GET /a HTTP/1.0\r\n\r\n");
     assert!(reply.starts_with("HTTP/1.1 400 "), "{reply}");
     assert_eq!(curl(&directory, &serve, "/", &[]), b"hello\n");
+}
+
+/// Regression: no log had these requests.
+#[test]
+fn redirects_are_in_the_access_log() {
+    let directory = site();
+    let (log, moved) = (directory.path().join("log"), directory.path().join("log.1"));
+    let flags = ["--redirect-http", "127.0.0.1:0", "--access-log", log.to_str().unwrap()];
+    let serve = serve(&directory, &flags);
+    let plain = redirect_address(&serve);
+    let redirected = |path: &str| assert_eq!(Client::connect(&plain).get(path).status, 308);
+    redirected("/first");
+    let text = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+    wait_until("the first line", || text(&log).contains("\"GET /first HTTP/1.1\" 308 "));
+    fs::rename(&log, &moved).unwrap();
+    serve.signal_and_wait(Signal::HUP);
+    wait_until("the new log", || serve.stderr_text().contains("access-log: opened again"));
+    redirected("/second");
+    assert_eq!(curl(&directory, &serve, "/", &[]), b"hello\n");
+    assert!(serve.stop().0.success());
+    assert!(!text(&moved).contains("/second"), "{}", text(&moved));
+    let lines = text(&log);
+    for line in ["\"GET /second HTTP/1.1\" 308 ", "\"GET / HTTP/1.1\" 200 6\n"] {
+        assert!(lines.contains(line), "{lines}");
+    }
+}
+
+/// Regression: until the last request was answered, clients were sent to a port that was closed.
+#[test]
+fn redirects_end_when_the_server_begins_to_stop() {
+    let (arrive, arrived) = channel();
+    let (release, released) = channel::<()>();
+    let released = Mutex::new(released);
+    let origin = Origin::start(move |request| {
+        let _ = arrive.send(());
+        let _ = released.lock().unwrap().recv_timeout(PATIENCE);
+        request.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow")
+    });
+    let directory = site();
+    let route = format!("/slow={}", origin.url());
+    let flags = ["--redirect-http", "127.0.0.1:0", "--grace", "60s", "--origin", route.as_str()];
+    let serve = serve(&directory, &flags);
+    let plain = redirect_address(&serve);
+    let socket = TcpStream::connect(serve.address()).unwrap();
+    let mut busy = Client::over(TlsStream::new(socket, Version::Tls13));
+    busy.send("GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    arrived.recv_timeout(PATIENCE).unwrap();
+    let mut late = Client::connect(&plain);
+    late.send("GET / HTTP/1.1\r\nHo");
+    serve.signal(Signal::TERM);
+    wait_until("the end of the redirects", || TcpStream::connect(&plain).is_err());
+    late.send("st: localhost\r\n\r\n");
+    assert_eq!(late.reply().status, 308, "it had begun before");
+    release.send(()).unwrap();
+    assert_eq!(busy.reply().text(), "slow");
+}
+
+/// Regression: the connection was closed without an answer.
+#[test]
+fn a_redirect_in_progress_survives_an_upgrade() {
+    let directory = site();
+    let mut serve = serve(&directory, &["--redirect-http", "127.0.0.1:0"]);
+    let mut late = Client::connect(redirect_address(&serve));
+    late.send("GET / HTTP/1.1\r\nHo");
+    serve.signal(Signal::USR2);
+    let _next = serve.next_process();
+    late.send("st: localhost\r\n\r\n");
+    assert_eq!(late.reply().status, 308);
 }

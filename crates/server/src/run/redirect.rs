@@ -16,6 +16,9 @@ pub(super) fn take(config: &mut Settings) -> Option<Settings> {
     redirect.listen = vec![config.redirect_http.take()?];
     redirect.acme_answers.clone_from(&config.acme_answers);
     redirect.clients.clone_from(&config.clients);
+    // It opens the logs once more. Both append whole lines.
+    redirect.log.clone_from(&config.log);
+    redirect.request_ids = config.request_ids;
     copy_limits(config, &mut redirect);
     Some(redirect)
 }

@@ -4,7 +4,7 @@ use super::{redirect, service_manager};
 use crate::{Reload, Server};
 
 /// Reads everything again and logs the result. Returns a line for each change. `other` is the
-/// listener of `--redirect-http`.
+/// listener of `--redirect-http`, which writes the same logs.
 ///
 /// # Errors
 /// A configuration or a certificate cannot be used. Nothing has changed then, except that the access
@@ -17,6 +17,10 @@ pub(super) fn renew(
     service_manager::reloading();
     // The main thread waits for the files and for all workers.
     let outcome = service_manager::keep_alive(server.architecture(), || {
+        // Whatever is wrong with the rest, as in `renew`.
+        if let Some(other) = other.as_deref() {
+            other.reopen_log();
+        }
         let mut changes = server.renew(reload)?;
         if let Some(other) = other
             && let Err(error) = redirect::follow(other, server)

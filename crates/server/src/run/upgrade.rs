@@ -64,8 +64,9 @@ fn hand_over(
     service_manager::succeeded_by(pid);
     server.leave(drain);
     if let Some(redirect) = redirect {
-        // Requests that wait there get a redirect, which takes no time.
-        redirect.leave(Duration::ZERO);
+        redirect.leave(drain);
+        // Its idle connections are closed. A request that has begun to arrive gets its redirect.
+        redirect.begin_stop(drain);
     }
     Ok(vec![
         format!("process: {} -> {pid}", std::process::id()),
