@@ -1,6 +1,6 @@
 //! Reads configuration files and their includes, and records the origin of each value.
 
-use super::{Config, Fault, Key, SiteSection, fault::meant};
+use super::{Config, Fault, HubSection, Key, SiteSection, fault::meant};
 use crate::{
     config::{BasicAuth, LogTarget},
     text_file::read_text,
@@ -126,19 +126,19 @@ impl Sources {
         let mut sites = take_sites(&mut table);
         let mut merged = Table::new();
         for pattern in &own.include {
+            const HELP: &str = "paths of include are relative to the file that includes";
             let files = expand(directory, pattern).map_err(|error| {
-                let mut fault = Fault::at(
-                    &[Key::Name("include")],
-                    format!("{}: {error}", pattern.display()),
-                    "paths of include are relative to the file that includes",
-                );
-                // The keys of this file are recorded only after all its includes have been read.
-                self.keys.insert("include".to_owned(), index);
-                self.point(&mut fault);
-                fault
+                self.at_include(index, format!("{}: {error}", pattern.display()), HELP)
             })?;
             for file in files {
-                let mut included = self.read(&file, depth + 1)?;
+                let mut included = self.read(&file, depth + 1).map_err(|fault| {
+                    if fault.position.is_some() {
+                        return fault;
+                    }
+                    // The included file has no line to show, so the place is that of `include`.
+                    let message = format!("{}: {}", file.display(), fault.message);
+                    self.at_include(index, message, fault.help.as_deref().unwrap_or(HELP))
+                })?;
                 sites.extend(take_sites(&mut included));
                 merged.extend(included);
             }
@@ -148,6 +148,15 @@ impl Sources {
         merged.extend(table);
         merged.insert("site".into(), Value::Array(sites));
         Ok(merged)
+    }
+
+    /// Returns a fault of the includes of a file.
+    fn at_include(&mut self, file: usize, message: String, help: &str) -> Box<Fault> {
+        let mut fault = Fault::at(&[Key::Name("include")], message, help);
+        // The keys of this file are recorded only after all its includes have been read.
+        self.keys.insert("include".to_owned(), file);
+        self.point(&mut fault);
+        Box::new(fault)
     }
 
     /// Checks that no list and no table of this file is also in a file that was read before. One of them would be
@@ -326,39 +335,75 @@ pub(super) fn explain(name: &str, text: &str, error: &toml::de::Error) -> Box<Fa
     Box::new(fault)
 }
 
-fn help_for_key(wrong: &str, text: &str, offset: Option<usize>) -> String {
-    let before = offset.and_then(|offset| text.get(..offset)).unwrap_or_default();
-    let is_in_site = before.lines().any(|line| line.trim_start().starts_with("[[site]]"));
-    let (server, site) = (server_keys(), site_keys());
-    let (here, elsewhere) = if is_in_site { (&site, &server) } else { (&server, &site) };
-    if elsewhere.iter().any(|key| key == wrong) {
-        return match is_in_site {
-            true => format!("`{wrong}` is for the whole server: move it before the first [[site]]"),
-            false => format!("`{wrong}` is a key of a site: move it below a line [[site]]"),
+/// The tables of a file whose keys differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// The keys before the first table.
+    Server,
+    Site,
+    Hub,
+}
+
+impl Part {
+    const ALL: [Self; 3] = [Self::Server, Self::Site, Self::Hub];
+
+    /// Returns the table to which a line after `before` belongs.
+    fn after(before: &str) -> Self {
+        let begun_by = |line: &str| match line.trim_start() {
+            line if line.starts_with("[[site]]") => Some(Self::Site),
+            line if line.starts_with("[hub]") => Some(Self::Hub),
+            _ => None,
         };
+        before.lines().rev().find_map(begun_by).unwrap_or(Self::Server)
     }
-    match meant(wrong, here.iter().map(String::as_str)) {
-        Some(name) => format!("did you mean `{name}`?"),
-        None => match meant(wrong, elsewhere.iter().map(String::as_str)) {
-            Some(name) if is_in_site => {
-                format!("did you mean `{name}`? It stands before the first [[site]]")
-            }
-            Some(name) => format!("did you mean `{name}`? It stands below a line [[site]]"),
-            None => "`pollux config schema` lists all keys; they are the names of the flags of \
-                     `pollux serve`"
-                .into(),
-        },
+
+    fn keys(self) -> Vec<String> {
+        let schema = match self {
+            Self::Server => schemars::schema_for!(Config),
+            Self::Site => schemars::schema_for!(SiteSection),
+            Self::Hub => schemars::schema_for!(HubSection),
+        };
+        keys_of(&schema.to_value())
+    }
+
+    /// Returns what its keys are for, and where they stand.
+    fn description(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Server => ("for the whole server", "before the first [[site]] or [hub]"),
+            Self::Site => ("a key of a site", "below a line [[site]]"),
+            Self::Hub => ("a key of the hub", "below a line [hub]"),
+        }
     }
 }
 
-/// Returns the keys that are not in a site.
-fn server_keys() -> Vec<String> {
-    keys_of(&schemars::schema_for!(Config).to_value())
-}
-
-/// Returns the keys of a site.
-fn site_keys() -> Vec<String> {
-    keys_of(&schemars::schema_for!(SiteSection).to_value())
+fn help_for_key(wrong: &str, text: &str, offset: Option<usize>) -> String {
+    let here = Part::after(offset.and_then(|offset| text.get(..offset)).unwrap_or_default());
+    let others = || Part::ALL.into_iter().filter(move |part| *part != here);
+    let has = |part: Part, name: &str| part.keys().iter().any(|key| key == name);
+    if let Some(part) = others().find(|part| has(*part, wrong)) {
+        let (what, place) = part.description();
+        return format!("`{wrong}` is {what}: move it {place}");
+    }
+    let plain = wrong.replace('_', "-");
+    if let Some(name) = plain.strip_prefix("hub-")
+        && has(Part::Hub, name)
+    {
+        let place = if here == Part::Hub { "" } else { " below a line [hub]" };
+        return format!("write `{name}`{place}: the keys of the hub have no `hub-`");
+    }
+    let alike =
+        |part: Part| meant(wrong, part.keys().iter().map(String::as_str)).map(str::to_owned);
+    if let Some(name) = alike(here) {
+        return format!("did you mean `{name}`?");
+    }
+    match others().find_map(|part| Some((part, alike(part)?))) {
+        Some((part, name)) => {
+            format!("did you mean `{name}`? It stands {}", part.description().1)
+        }
+        None => "`pollux config schema` lists all keys; they are the names of the flags of \
+                 `pollux serve`"
+            .into(),
+    }
 }
 
 fn keys_of(schema: &serde_json::Value) -> Vec<String> {
