@@ -4,7 +4,10 @@
 use crate::{ACME_TLS_ALPN, ConfigError, server::self_signed_pair};
 use rustls::{
     crypto::CryptoProvider,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject as _},
+    },
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
@@ -370,15 +373,33 @@ fn load(
         return Err(fail(&files.chain, &"no certificate is in it (PEM, BEGIN CERTIFICATE)"));
     }
     let pem = if files.key == files.chain { pem } else { read(&files.key)? };
-    let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| fail(&files.key, &error))?;
+    let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| match error {
+        // One of its forms is no PEM for the parser, and the other no private key.
+        _ if is_encrypted(&pem) => fail(&files.key, &ENCRYPTED),
+        pem::Error::NoItemsFound => fail(&files.key, &"no key is in it (PEM, BEGIN PRIVATE KEY)"),
+        error => fail(&files.key, &error),
+    })?;
     let certified = CertifiedKey::from_der(chain, key, provider);
     certified.map(Arc::new).map_err(|error| match error {
+        // So rustls reports a key that it cannot load.
+        rustls::Error::General(_) => fail(&files.key, &UNKNOWN_KEY),
         rustls::Error::InconsistentKeys(_) => {
             let reason = format!("the key does not belong to {}", files.chain.display());
             fail(&files.key, &reason)
         }
         error => fail(&files.chain, &error),
     })
+}
+
+const ENCRYPTED: &str = "the key is encrypted, and the server asks nobody for a passphrase: remove it with \
+                         `openssl pkey -in FILE -out NEW`";
+const UNKNOWN_KEY: &str = "this kind of key is not supported: RSA of 2048 to 4096 bits, ECDSA with P-256 or P-384, \
+                           and Ed25519 are";
+
+/// Whether a private key needs a passphrase: in PKCS #8, or in the older form of OpenSSL.
+fn is_encrypted(pem: &[u8]) -> bool {
+    let has = |text: &[u8]| pem.windows(text.len()).any(|window| window == text);
+    has(b"BEGIN ENCRYPTED PRIVATE KEY") || has(b"Proc-Type: 4,ENCRYPTED")
 }
 
 fn versions(sources: &[Source]) -> Vec<Option<Version>> {

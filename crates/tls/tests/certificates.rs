@@ -178,6 +178,31 @@ fn what_is_missing_is_named() {
     assert!(read(&files.chain, &missing).contains("missing.pem"));
     assert!(read(&files.key, &files.key).contains("no certificate is in it"));
     assert!(read(&files.chain, &files.chain).contains("a.pem"));
+    assert!(read(&files.chain, &files.chain).contains("no key is in it"));
+}
+
+/// Regression: "no items found", "base64 decode error" and "failed to parse private key", the last one
+/// with the name of the certificate's file.
+#[test]
+fn a_key_that_cannot_be_used_is_explained() {
+    let directory = TempDir::new().unwrap();
+    let (files, _) = write(directory.path(), "a", &["a.example"]);
+    let pkcs8 =
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    let older = "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\
+                 DEK-Info: AES-128-CBC,00112233445566778899AABBCCDDEEFF\n\nAAAA\n\
+                 -----END EC PRIVATE KEY-----\n";
+    let unknown = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+    for (key, words) in [
+        (pkcs8, "passphrase"),
+        (older, "passphrase"),
+        (unknown, "this kind of key is not supported"),
+    ] {
+        fs::write(&files.key, key).unwrap();
+        let read = Certificates::from_files(vec![files.clone()], Arc::new(provider()));
+        let error = read.unwrap_err().to_string();
+        assert!(error.contains("a.key") && error.contains(words), "{error}");
+    }
 }
 
 #[test]
