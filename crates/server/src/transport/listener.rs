@@ -402,6 +402,6 @@ pub(crate) fn own_address(socket: BorrowedFd<'_>) -> Option<SocketAddr> {
 }
 
 /// Converts an IPv4-mapped address to IPv4, because an IPv4 client of an IPv6 listener has such an address.
-fn canonical(address: SocketAddr) -> SocketAddr {
+pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

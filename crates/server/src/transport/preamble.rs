@@ -3,6 +3,7 @@
 //! Bytes are peeked at before they are received, so that the bytes after the header stay in the socket, for
 //! HTTP or for TLS.
 
+use super::listener;
 use pollux_http::proxy_protocol::{HEADER_MAX, Header, ParseStatus, parse};
 use pollux_sys as sys;
 use std::{io, os::fd::BorrowedFd};
@@ -47,11 +48,23 @@ pub(crate) fn read(socket: BorrowedFd<'_>, held: &mut Vec<u8>) -> io::Result<Pre
         };
         take(socket, &mut buffer[..taken])?;
         if let ParseStatus::Complete(header, _) = status {
-            return Ok(Preamble::Complete(header));
+            return Ok(Preamble::Complete(canonical(header)));
         }
         if held.len() == HEADER_MAX {
             return Err(io::ErrorKind::InvalidData.into());
         }
+    }
+}
+
+/// Returns the header with the addresses in the form that those of sockets have: a balancer with IPv6 may
+/// write the IPv4 address of a client as ::ffff:192.0.2.1, and the log and origins would see two clients.
+fn canonical(header: Header) -> Header {
+    match header {
+        Header::Local => Header::Local,
+        Header::Proxied { source, destination } => Header::Proxied {
+            source: listener::canonical(source),
+            destination: listener::canonical(destination),
+        },
     }
 }
 
@@ -89,6 +102,18 @@ mod tests {
         let mut rest = [0; 3];
         near.read_exact(&mut rest).unwrap();
         assert_eq!(&rest, b"GET");
+    }
+
+    /// Regression: the log and origins got ::ffff:192.0.2.1.
+    #[test]
+    fn an_ipv4_address_in_the_form_of_an_ipv6_address_is_ipv4() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        far.write_all(b"PROXY TCP6 ::ffff:192.0.2.1 2001:db8::1 4000 80\r\n").unwrap();
+        let header = Header::Proxied {
+            source: "192.0.2.1:4000".parse().unwrap(),
+            destination: "[2001:db8::1]:80".parse().unwrap(),
+        };
+        assert_eq!(read(near.as_fd(), &mut Vec::new()).unwrap(), Preamble::Complete(header));
     }
 
     #[test]
