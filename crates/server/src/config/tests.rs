@@ -75,6 +75,27 @@ fn every_fault_has_its_place_and_a_way_out() {
     }
 }
 
+/// Regression: the site refused the larger updates that the hub was told to take.
+#[test]
+fn the_site_of_a_hub_takes_its_updates() {
+    const HUB: &str = "[hub]\nanonymous = true\npublish-anonymous = true\n";
+    for (rest, is_valid) in [
+        ("max-update = \"4M\"\n", false),
+        ("max-update = \"4M\"\n[[site]]\nroot = \"x\"\n", false),
+        ("max-update = \"4M\"\n[[site]]\nroot = \"x\"\nmax-body = \"4M\"\n", true),
+        ("max-update = \"4M\"\n[[site]]\nroot = \"x\"\nmax-body = \"inf\"\n", true),
+        ("max-update = \"1K\"\n", true),
+        // Nobody has asked for larger updates.
+        ("[[site]]\nroot = \"x\"\nmax-body = \"1K\"\n", true),
+    ] {
+        let text = format!("{HUB}{rest}");
+        let outcome = Config::parse("p", &text).unwrap().validate();
+        assert_eq!(outcome.is_ok(), is_valid, "{text}");
+    }
+    let shown = faults(&format!("{HUB}max-update = \"4M\"\n"));
+    assert!(shown.starts_with("p.toml:4:") && shown.contains("--max-body"), "{shown}");
+}
+
 #[test]
 fn a_hub_has_the_keys_of_its_flags() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! Checks that the values of a configuration are valid, individually and in combination.
 
-use super::{Config, Fault, Key, SiteSection, value::Size};
+use super::{Config, Fault, HubSection, Key, SiteSection, value::Size};
 use crate::config::{Accepting, Architecture, Cors, Discipline, Listen, MechanismChoice, Store};
 use crate::config::{HostPolicy, LogFormat, ONLY_FILES, POOL_MAX};
 use pollux_http::host::Authority;
@@ -102,6 +102,7 @@ impl Config {
             let help = "see docs/push.md";
             faults.check(false, &[Key::Name("hub")], &error.to_string(), help);
         }
+        self.check_updates(&mut faults);
         self.check_names(&mut faults);
         self.check_guestbooks(&mut faults);
         if faults.0.is_empty() { Ok(()) } else { Err(faults.0) }
@@ -202,6 +203,22 @@ impl Config {
             &[Key::Name("max-header")],
             "the header section's maximum is a size from 1K to 1M",
             "",
+        );
+    }
+
+    /// Checks that the updates that a hub is told to take are not refused before they reach it: the size of every body is
+    /// limited by its site.
+    fn check_updates(&self, faults: &mut Faults) {
+        let Some(hub) = &self.hub else { return };
+        let most = self.site.get(self.default_site()).map(|site| site.max_body);
+        let most = most.unwrap_or(SiteSection::default().max_body);
+        faults.check(
+            hub.max_update == HubSection::default().max_update || hub.max_update.0 <= most.0,
+            &[Key::Name("hub"), Key::Name("max-update")],
+            &format!(
+                "larger updates than {most} never reach the hub: that is the `max-body` of its site"
+            ),
+            "raise `max-body` (--max-body) of the default site as well",
         );
     }
 
