@@ -1,6 +1,6 @@
 //! The settings of a hub.
 
-use super::Listen;
+use super::{Cors, Listen};
 use anyhow::ensure;
 use pollux_guestbook::redis::{self, UrlError};
 use pollux_hub::{
@@ -196,6 +196,14 @@ impl HubConfig {
             "--hub-max-lifetime {:?}: at least {MAX_LIFETIME_LEAST:?}, or 0 for no limit",
             self.max_lifetime
         );
+        for origin in &self.cors {
+            // It is compared with the field Origin byte for byte.
+            ensure!(
+                !origin.contains(',') && origin.parse::<Cors>().is_ok(),
+                "--hub-cors {origin}: write * or an origin as browsers do, such as https://example.org: in lower \
+                 case, without a path and without the scheme's own port; repeat the flag for another one"
+            );
+        }
         self.url("http://localhost").map(drop)
     }
 
@@ -230,7 +238,16 @@ impl HubConfig {
     /// configured.
     pub(crate) fn url(&self, otherwise: &str) -> anyhow::Result<HubUrl> {
         let origin = self.origin.as_deref().unwrap_or(otherwise).trim_end_matches('/');
-        HubUrl::parse(&format!("{origin}{}", self.path)).map_err(anyhow::Error::msg)
+        let hub = HubUrl::parse(&format!("{origin}{}", self.path)).map_err(anyhow::Error::msg)?;
+        let is_server =
+            |url: Url| url.path() == "/" && url.query().is_none() && url.fragment().is_none();
+        ensure!(
+            Url::parse(origin).is_ok_and(is_server),
+            "--hub-url {origin}: give the URL of the server alone, such as https://example.org; the hub's path, {}, \
+             is added to it",
+            self.path
+        );
+        Ok(hub)
     }
 }
 
@@ -258,5 +275,53 @@ mod tests {
         let short = lifetime(1).check().unwrap_err().to_string();
         assert!(short.contains("--hub-max-lifetime 1s: at least 2s, or 0"), "{short}");
         assert_eq!(with_key.url("http://h:1").unwrap().as_str(), "http://h:1/hub");
+    }
+
+    /// Regression: with the URL of the hub itself, no token had the right `aud`, and no subscription was found.
+    #[test]
+    fn the_url_of_the_server_has_no_path() {
+        let with_url = |url: &str| HubConfig {
+            subscriber_keys: Some("k".into()),
+            origin: Some(url.into()),
+            ..HubConfig::new("/.well-known/mercure")
+        };
+        for url in ["https://h", "https://h/", "http://h:1", "https://[::1]:8"] {
+            with_url(url).check().unwrap();
+        }
+        for url in [
+            "https://h/.well-known/mercure",
+            "https://h/a/",
+            "https://h?x",
+            "https://h#x",
+            "h",
+            "ftp://h",
+        ] {
+            assert!(with_url(url).check().is_err(), "{url}");
+        }
+        let fault = with_url("https://h/.well-known/mercure").check().unwrap_err().to_string();
+        assert!(fault.starts_with("--hub-url https://h/.well-known/mercure: "), "{fault}");
+    }
+
+    /// Regression: such an origin was accepted, and no page had it.
+    #[test]
+    fn origins_are_written_as_browsers_do() {
+        let with_cors = |origin: &str| HubConfig {
+            subscriber_keys: Some("k".into()),
+            cors: vec!["https://a.example".into(), origin.into()],
+            ..HubConfig::new("/hub")
+        };
+        for origin in ["*", "https://b.example", "http://b.example:8080"] {
+            with_cors(origin).check().unwrap();
+        }
+        for origin in [
+            "https://b.example/",
+            "b.example",
+            "https://B.example",
+            "https://b.example:443",
+            "https://b,https://c",
+            "",
+        ] {
+            assert!(with_cors(origin).check().is_err(), "{origin}");
+        }
     }
 }
