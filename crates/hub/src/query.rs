@@ -47,8 +47,13 @@ pub fn parse(query: &[u8], dialect: Dialect, limits: &Limits) -> Result<Query, R
         }
         let zero = dialect.zero();
         match name.as_str() {
-            "last_event_id" | "lastEventID" => parsed.last_event_id = Some(value),
-            "Last-Event-ID" if zero => parsed.last_event_id = Some(value),
+            // The query of the target is before the content of a QUERY, and wins over it.
+            "last_event_id" | "lastEventID" => {
+                parsed.last_event_id = parsed.last_event_id.take().or(Some(value));
+            }
+            "Last-Event-ID" if zero => {
+                parsed.last_event_id = parsed.last_event_id.take().or(Some(value));
+            }
             "lastEventId" => reconnects_after = Some(value),
             "access_token" => parsed.access_token = Some(value),
             "authorization" if zero && parsed.access_token.is_none() => {
@@ -186,6 +191,8 @@ mod tests {
         assert_eq!((new.last_event_id.as_deref(), new.access_token), (Some("1"), None));
         let new = query("match=a&Last-Event-ID=1", Dialect::One).unwrap();
         assert_eq!(new.last_event_id, None);
+        let twice = query("last_event_id=1&match=a&lastEventID=2", Dialect::One).unwrap();
+        assert_eq!(twice.last_event_id.as_deref(), Some("1"));
         let empty = query("match=a&last_event_id=", Dialect::One).unwrap();
         assert_eq!(empty.last_event_id.as_deref(), Some(""));
         let polyfill = query("match=a&lastEventId=2&last_event_id=1", Dialect::One).unwrap();
