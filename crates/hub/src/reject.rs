@@ -6,7 +6,7 @@ use std::borrow::Cow;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Reject {
-    /// The HTTP status: 400, 401, 403, 404, 405, 413, 415, 429 or 503.
+    /// The HTTP status: 400, 401, 403, 404, 405, 412, 413, 415, 429 or 503.
     pub status: u16,
     /// The error code of RFC 6750 §3.1. `None` if no token was presented: the challenge of such an
     /// answer must not have one.

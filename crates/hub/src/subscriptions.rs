@@ -251,6 +251,9 @@ struct Resource {
 impl Resource {
     fn parse(path: &str, dialect: Dialect, hub: &HubUrl) -> Option<Self> {
         let rest = path.strip_prefix(hub.path())?.strip_prefix("/subscriptions")?;
+        if !rest.is_empty() && !rest.starts_with('/') {
+            return None;
+        }
         let segments: Vec<&str> = rest.split('/').skip(1).collect();
         let first = segments.first().copied().unwrap_or_default();
         let kind = MatcherType::parse(first).filter(|_| dialect.one() && segments.len() > 1);
@@ -295,8 +298,9 @@ fn event(subscription: &Subscription, record: &Record, active: bool, hub: &HubUr
 }
 
 fn unescape(segment: &str) -> Option<String> {
-    // In a path a plus is a plus; only in a query it is a space.
-    let fields = crate::fields::decode(segment.replace('+', "%2B").replace('&', "%26").as_bytes());
+    // In a path these characters have no meaning; in a query they separate fields, and a plus is a space.
+    let segment = segment.replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
+    let fields = crate::fields::decode(segment.as_bytes());
     let (name, _) = fields.ok()?.into_iter().next()?;
     Some(name)
 }
@@ -405,6 +409,25 @@ mod tests {
         assert_eq!(get("/.well-known/mercure/subscriptions/a/b/c/d"), None);
         assert_eq!(get("/.well-known/mercure/subscriptions/Exact/%ff"), None);
         assert_eq!(get("/other"), None);
+    }
+
+    /// Regression: what followed an equals sign was ignored, and so was what followed the name of the list.
+    #[test]
+    fn a_path_names_one_resource() {
+        let mut registry = Registry::default();
+        for text in ["a", "a=b"] {
+            registry.add(subscription(MatcherType::Exact, text), None, &hub());
+        }
+        let get = |path: &str| {
+            let path = format!("/.well-known/mercure{path}");
+            registry.answer(&path, None, Dialect::Both, &hub(), "last")
+        };
+        for path in ["/subscriptions/exact/a=b/urn:me", "/subscriptions/exact/a%3Db/urn%3Ame"] {
+            assert_eq!(get(path).unwrap()["match"], "a=b", "{path}");
+        }
+        for path in ["/subscriptionsfoo", "/subscriptions.json", "/subscriptions/"] {
+            assert_eq!(get(path), None, "{path}");
+        }
     }
 
     /// Regression: one document had all subscriptions, however many there were.

@@ -34,7 +34,7 @@ use crate::{
     stats::Counter,
     time::clock::ticks,
 };
-use answer::{ACCEPT_QUERY, ALLOW, Responder};
+use answer::Responder;
 use expiries::{CARE_INTERVAL, Expiries};
 use poll::Poll;
 use pollux_http::{
@@ -155,7 +155,9 @@ impl Hub {
             path.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
         };
         below(path)
-            || path.strip_prefix(b"/.well-known/oauth-protected-resource").is_some_and(below)
+            || path
+                .strip_prefix(b"/.well-known/oauth-protected-resource")
+                .is_some_and(|at| at == own)
     }
 
     /// Returns whether a request is for the hub itself, and not for a resource below it.
@@ -236,7 +238,13 @@ impl Hub {
                 let current = Validators { etag, last_modified: None, now: shared::unix_time() };
                 let status = match conditional::evaluate(request, Some(&current)) {
                     Precondition::NotModified => Status::NotModified,
-                    _ => Status::Ok,
+                    Precondition::Proceed => Status::Ok,
+                    Precondition::Failed => {
+                        let message = "the document has changed: get it without a condition".into();
+                        let reject = Reject { status: 412, code: None, message };
+                        responder.reject(context, response, &reject, url);
+                        return Flow::Done;
+                    }
                 };
                 let mut fields =
                     format!("Cache-Control: private, must-revalidate\r\nETag: \"{tag}\"\r\n");
@@ -408,7 +416,8 @@ impl Service for Hub {
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         let has_log = context.worker.log.is_some();
-        let responder = Responder::of(request, &self.shared.config.cors, has_log);
+        let is_for_hub = self.is_hub_itself(&request.target);
+        let responder = Responder::of(request, &self.shared.config.cors, has_log, is_for_hub);
         let reject = match request.method {
             Method::Get | Method::Head if request.framing == Framing::None => {
                 return self.get(context, request, responder, response);
@@ -423,7 +432,7 @@ impl Service for Hub {
                     reject
                 }
             },
-            Method::Other(b"QUERY") if self.is_hub_itself(&request.target) => {
+            Method::Other(b"QUERY") if is_for_hub => {
                 match self.admit_query(request, context.hides_authorization()) {
                     Ok(head) => {
                         let phase = HubPhase::Query(Box::new(head));
@@ -436,14 +445,7 @@ impl Service for Hub {
                 }
             }
             Method::Options if request.framing == Framing::None => {
-                let fields = [ALLOW, ACCEPT_QUERY].concat();
-                responder.answer(
-                    context,
-                    response,
-                    Status::NoContent,
-                    fields.as_bytes(),
-                    ("", b""),
-                );
+                responder.answer_options(context, response);
                 return Flow::Done;
             }
             Method::Get | Method::Head | Method::Options => {

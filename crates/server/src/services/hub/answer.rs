@@ -8,7 +8,10 @@ use pollux_http::{
 use pollux_hub::{fields, reject::Reject, topic::HubUrl};
 
 /// The methods of a hub.
-pub(super) const ALLOW: &str = "Allow: GET, HEAD, POST, QUERY, OPTIONS\r\n";
+const ALLOW: &str = "Allow: GET, HEAD, POST, QUERY, OPTIONS\r\n";
+
+/// The methods of its documents.
+const ALLOW_DOCUMENT: &str = "Allow: GET, HEAD, OPTIONS\r\n";
 
 /// The media type of the content of a QUERY (RFC 10008 §3).
 pub(super) const ACCEPT_QUERY: &str = "Accept-Query: application/x-www-form-urlencoded\r\n";
@@ -25,17 +28,42 @@ pub(super) struct Responder {
     /// Response fields for a page of another origin.
     cors: Box<[u8]>,
     pub(super) is_head: bool,
+    /// Whether the request is for the hub itself, and not for one of its documents.
+    is_for_hub: bool,
 }
 
 impl Responder {
-    /// Reads the request. `allowed` are the origins of pages that may use the hub.
-    pub(super) fn of(request: &Request<'_>, allowed: &[String], has_log: bool) -> Self {
+    /// Reads the request. `allowed` are the origins of pages that may use the hub, and `is_for_hub` means that the request
+    /// is for the hub itself.
+    pub(super) fn of(
+        request: &Request<'_>,
+        allowed: &[String],
+        has_log: bool,
+        is_for_hub: bool,
+    ) -> Self {
         Self {
             // A poll that waits keeps it.
             line: if has_log { without_token(request) } else { Box::default() },
             cors: cors_fields(request, allowed).into_bytes().into(),
             is_head: request.method == Method::Head,
+            is_for_hub,
         }
+    }
+
+    /// Returns the field with the methods of the resource (RFC 9110 §10.2.1).
+    fn allow(&self) -> &'static str {
+        if self.is_for_hub { ALLOW } else { ALLOW_DOCUMENT }
+    }
+
+    /// Answers an OPTIONS.
+    pub(super) fn answer_options(
+        &self,
+        context: &mut RequestContext<'_>,
+        response: &mut ResponseWriter<'_>,
+    ) {
+        let query = if self.is_for_hub { ACCEPT_QUERY } else { "" };
+        let fields = [self.allow(), query].concat();
+        self.answer(context, response, Status::NoContent, fields.as_bytes(), ("", b""));
     }
 
     /// Answers with content of a known length.
@@ -99,7 +127,7 @@ impl Responder {
             Status::TooManyRequests | Status::ServiceUnavailable => {
                 fields.push_str("Retry-After: 1\r\n");
             }
-            Status::MethodNotAllowed => fields.push_str(ALLOW),
+            Status::MethodNotAllowed => fields.push_str(self.allow()),
             Status::UnsupportedMediaType => fields.push_str(ACCEPT_QUERY),
             _ => {}
         }

@@ -290,6 +290,8 @@ fn subscriptions_are_published_and_listed() {
     assert!(reply.field("link").unwrap().contains("; rel=\"mercure\""));
     let same = hub.request("GET", &list, &[&watcher, &format!("If-None-Match: {tag}")]);
     assert_eq!(same.status, 304);
+    assert_eq!(hub.request("GET", &list, &[&watcher, "If-Match: \"other\""]).status, 412);
+    assert_eq!(hub.request("GET", &list, &[&watcher, &format!("If-Match: {tag}")]).status, 200);
     let pattern = "/.well-known/mercure/subscriptions/exact/:topic/:subscriber";
     let mut events = hub.subscribe(&format!("match_urlpattern={pattern}"), &[&watcher]);
     let draft = pattern.replace("exact", "Exact");

@@ -227,6 +227,31 @@ fn pages_find_the_hub_and_its_metadata() {
     assert_eq!(document["mercure_cookie"], true);
 }
 
+#[test]
+fn every_resource_names_its_own_methods() {
+    let hub = Hub::start(1, |_, hub| hub.subscriptions = true);
+    let metadata = format!("/.well-known/oauth-protected-resource{PATH}");
+    let list = format!("{PATH}/subscriptions");
+    for (path, methods) in [
+        (PATH, "GET, HEAD, POST, QUERY, OPTIONS"),
+        (list.as_str(), "GET, HEAD, OPTIONS"),
+        (metadata.as_str(), "GET, HEAD, OPTIONS"),
+    ] {
+        for (method, status) in [("OPTIONS", 204), ("DELETE", 405)] {
+            let reply = hub.request(method, path, &[]);
+            assert_eq!(reply.status, status, "{method} {path}");
+            assert_eq!(reply.field("allow"), Some(methods), "{method} {path}");
+            let is_query = reply.field("accept-query").is_some();
+            assert_eq!(is_query, path == PATH && method == "OPTIONS", "{method} {path}");
+        }
+    }
+    for path in [&list, &metadata] {
+        assert_eq!(hub.request("POST", path, &[]).field("allow"), Some("GET, HEAD, OPTIONS"));
+    }
+    // The metadata of another resource are none of the hub's.
+    assert_eq!(hub.request("GET", &format!("{metadata}/x"), &[]).status, 404);
+}
+
 /// Responses of an origin get the link wherever they come from: from the origin, into the cache and out of it, or as the
 /// answer to a condition.
 #[test]
