@@ -64,12 +64,18 @@ struct Reader {
 /// Returns the number of seconds that a client is willing to wait for the response (`Prefer: wait=N`, RFC
 /// 7240 §4.3). Without such a field the request is for a stream.
 pub(super) fn wait_of(request: &Request<'_>) -> Option<u32> {
-    let preferences = std::str::from_utf8(request.field(b"prefer")?).ok()?;
-    let wait = preferences.split([',', ';']).find_map(|preference| {
+    // Several fields are one list, and the first of several preferences of a name counts (§2).
+    let lists = request.fields().filter(|field| field.name.eq_ignore_ascii_case(b"prefer"));
+    let lists = lists.filter_map(|field| std::str::from_utf8(field.value).ok());
+    let seconds = lists.flat_map(|list| list.split([',', ';'])).find_map(|preference| {
         let (name, value) = preference.split_once('=')?;
-        name.trim().eq_ignore_ascii_case("wait").then(|| value.trim().parse().ok())?
+        name.trim().eq_ignore_ascii_case("wait").then(|| value.trim())
     })?;
-    Some(u32::min(wait, WAIT_MAX))
+    let quoted = seconds.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    let seconds = quoted.unwrap_or(seconds);
+    let is_number = !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit());
+    // A number that is too large for the type is too large for the limit, too.
+    is_number.then(|| seconds.parse().unwrap_or(WAIT_MAX).min(WAIT_MAX))
 }
 
 fn waiting(responder: Responder, poll: Poll) -> Flow<Exchange> {
@@ -274,5 +280,40 @@ impl Hub {
             fields.as_bytes(),
             ("text/event-stream", events),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pollux_http::{
+        Limits,
+        request::{ParseStatus, parse},
+    };
+
+    #[test]
+    fn a_preference_counts_however_it_is_written() {
+        for (fields, expected) in [
+            ("", None),
+            ("Prefer: respond-async\r\n", None),
+            ("Prefer: wait=30\r\n", Some(30)),
+            ("prefer: respond-async, Wait = 5;x\r\n", Some(5)),
+            // Regression: each of these began a stream, for which such a client waits until its own timeout.
+            ("Prefer: respond-async\r\nPrefer: wait=7\r\n", Some(7)),
+            ("Prefer: wait=\"7\"\r\n", Some(7)),
+            ("Prefer: wait=99999999999\r\n", Some(WAIT_MAX)),
+            ("Prefer: wait=1\r\nPrefer: wait=2\r\n", Some(1)),
+            ("Prefer: wait=soon, wait=2\r\n", None),
+            ("Prefer: wait=+2\r\n", None),
+            ("Prefer: wait=\r\n", None),
+        ] {
+            let head = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+            let Ok(ParseStatus::Complete { request, .. }) =
+                parse(head.as_bytes(), &Limits::DEFAULT)
+            else {
+                panic!("{fields}")
+            };
+            assert_eq!(wait_of(&request), expected, "{fields}");
+        }
     }
 }
