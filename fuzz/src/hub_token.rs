@@ -59,7 +59,10 @@ fn check_claims(input: &[u8], hub: &HubUrl) {
     let expires_at = claims["exp"].as_f64();
     assert!(expires_at.is_none_or(|at| at > now), "expired: {claims}");
     assert_eq!(access.expires_at.is_some(), expires_at.is_some(), "{claims}");
-    assert!(claims["nbf"].as_f64().is_none_or(|at| at <= NOW as f64), "not yet valid: {claims}");
+    assert!(
+        claims["nbf"].as_f64().is_none_or(|at| at.floor() <= NOW as f64),
+        "not yet valid: {claims}"
+    );
     if access.dialect == Dialect::One {
         let audience = &claims["aud"];
         let is_hub = audience == HUB

@@ -171,8 +171,9 @@ impl Verifier {
         if expires_at.is_some_and(|at| at <= now) {
             return None;
         }
+        // Rounded down like `now`: libraries write the present time with a fraction, and send the token at once.
         if let Some(not_before) = claims.get("nbf")
-            && claims::seconds_up(not_before)? > now
+            && claims::seconds(not_before)? > now
         {
             return None;
         }

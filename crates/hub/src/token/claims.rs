@@ -18,12 +18,6 @@ pub(super) fn seconds(value: &Value) -> Option<u64> {
     })
 }
 
-/// The same, rounded up.
-pub(super) fn seconds_up(value: &Value) -> Option<u64> {
-    let whole = seconds(value)?;
-    Some(if value.is_u64() { whole } else { whole + 1 })
-}
-
 /// The types of authorization details that are read: of draft 08, and of the hubs of 1.0.
 pub const DETAIL_TYPES: [&str; 2] = ["mercure", "https://mercure.rocks/authorization-detail"];
 

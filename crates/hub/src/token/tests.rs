@@ -140,6 +140,7 @@ fn times_and_parties_are_enforced() {
         json!({"exp": "never"}),
         json!({"exp": -1}),
         json!({"nbf": NOW + 1}),
+        json!({"nbf": 1_800_000_001.1}),
         json!({"nbf": "x"}),
         json!({"aud": null}),
         json!({"aud": "https://other/"}),
@@ -152,6 +153,8 @@ fn times_and_parties_are_enforced() {
     for changes in [
         json!({"exp": 1_800_000_000.5 + 60.0}),
         json!({"nbf": NOW}),
+        json!({"nbf": 1_800_000_000.0}),
+        json!({"nbf": 1_800_000_000.9}),
         json!({"aud": ["https://other/", RESOURCE]}),
         json!({"sub": null}),
         json!({"authorization_details": null}),
