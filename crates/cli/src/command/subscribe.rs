@@ -30,7 +30,9 @@ Exit status: 0 after --count updates, 1 if the hub refuses the subscription.";
 
 /// The time for which a hub may be silent. Hubs send comments more often.
 const SILENCE: Duration = Duration::from_secs(150);
-/// The maximum delay before a new connection that a hub may set.
+/// The bounds of the delay before a new connection that a hub may set. Without a delay, each attempt to reach a hub that is
+/// gone would follow the last one at once.
+const SHORTEST_RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 /// The command's arguments.
@@ -140,7 +142,13 @@ impl Reader {
         );
         let response = connection.request("GET", &self.url, &fields, b"")?;
         match response.status {
-            200 => {}
+            200 if is_stream(response.field("content-type")) => {}
+            // Another attempt would get the same (HTML Standard §9.2.3).
+            200 => {
+                let text =
+                    "the answer is not of the type text/event-stream: is this the URL of a hub?";
+                return Ok(End::Refusal(format!("{}: {text}", self.url)));
+            }
             429 | 500.. => {
                 let text = connection.text(&response)?;
                 bail!("the hub answers {}: {text}", response.status);
@@ -162,7 +170,7 @@ impl Reader {
             }
             self.last_id = Some(events.last_id().to_owned()).filter(|id| !id.is_empty());
             if let Some(retry) = events.retry_ms() {
-                self.retry = Duration::from_millis(retry).min(LONGEST_RETRY);
+                self.retry = Duration::from_millis(retry).clamp(SHORTEST_RETRY, LONGEST_RETRY);
             }
         }
         Ok(End::Stream)
@@ -178,4 +186,10 @@ impl Reader {
         };
         writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(OutputError)
     }
+}
+
+/// Returns whether the content of a response is a stream of events.
+fn is_stream(content_type: Option<&str>) -> bool {
+    let essence = content_type.and_then(|value| value.split(';').next()).unwrap_or_default();
+    essence.trim().eq_ignore_ascii_case("text/event-stream")
 }

@@ -113,7 +113,7 @@ fn what_is_pushed_is_printed() {
 
 #[test]
 fn a_refusal_is_reported() {
-    let (_directory, server) = serve(&["--hub-max-update", "100"]);
+    let (directory, server) = serve(&["--hub-max-update", "100"]);
     let long = "x".repeat(200);
     let output = push(&server, &["--topic", "a", "--data", &long]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -123,6 +123,13 @@ fn a_refusal_is_reported() {
     let output = Command::new(BINARY).args(["subscribe", &url, "-p", "/:a("]).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(stderr.contains("400") && stderr.contains("pattern"), "{stderr}");
+    // Regression: the command requested this page again and again.
+    std::fs::write(directory.path().join("page.html"), "page").unwrap();
+    let page = format!("{url}/page.html");
+    let output = Command::new(BINARY).args(["subscribe", &page, "-t", "a"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("text/event-stream"), "{stderr}");
     let output = Command::new(BINARY).args(["push", "ftp://a", "--topic", "x"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
 }
