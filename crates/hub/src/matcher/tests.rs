@@ -40,6 +40,9 @@ fn url_patterns_follow_the_standard() {
     assert!(pattern("https://example.com/books/:id", "/books/1"));
     assert!(pattern("/books/:id(\\d+)", "/books/12"));
     assert!(!pattern("/books/:id(\\d+)", "/books/x"));
+    // Regression: the path of the hub's URL was part of these patterns, too.
+    assert!(pattern("urn:*", "urn:isbn:1"));
+    assert!(!pattern("urn:*", "tag:isbn:1") && !pattern("urn:*", "/isbn:1"));
     let subscriptions = "/.well-known/mercure/subscriptions/Exact/:topic/:subscriber";
     assert!(pattern(
         subscriptions,

@@ -15,9 +15,11 @@ pub struct Pattern(UrlPattern<BoundRegex>);
 impl Pattern {
     /// Compiles a pattern; a relative one is resolved against the hub's URL.
     pub(super) fn compile(text: &str, hub: &HubUrl) -> Result<Self, MatcherError> {
-        let base = Some(hub.base().clone());
-        let init = UrlPatternInit::parse_constructor_string::<BoundRegex>(text, base)
-            .map_err(|_| MatcherError::UrlPattern)?;
+        let parse = |base| UrlPatternInit::parse_constructor_string::<BoundRegex>(text, base);
+        // Only a relative pattern has no scheme, which is an error without a base. With one, the standard would also
+        // prepend the base's path to that of `urn:*`.
+        let init = parse(None).or_else(|_| parse(Some(hub.base().clone())));
+        let init = init.map_err(|_| MatcherError::UrlPattern)?;
         let options = UrlPatternOptions { ignore_case: false, ..UrlPatternOptions::default() };
         let mut pattern = UrlPattern::parse(init, options).map_err(|_| MatcherError::UrlPattern)?;
         let UrlPattern { protocol, username, password, hostname, port, pathname, search, hash } =
