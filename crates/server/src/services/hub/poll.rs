@@ -168,6 +168,9 @@ impl Hub {
         match (event, &poll.wait) {
             (Event::Woken(_), _) => {}
             (Event::Time(alarm), Some(wait)) if alarm == wait.alarm => {}
+            // Most of these clients have disconnected, and must not count as subscribers any longer. One that still reads
+            // gets its answer earlier.
+            (Event::ClientEnded, Some(_)) => {}
             _ => return Flow::Waiting(exchange),
         }
         let mut found = None;

@@ -127,8 +127,17 @@ impl Bench {
 
     /// Wakes an exchange. Returns what it has written.
     fn wake(&mut self, fd: i32, exchange: Exchange) -> (Flow<Exchange>, String) {
+        self.resume(fd, exchange, Event::Woken(WakeReason::Ready))
+    }
+
+    /// Calls an exchange again. Returns what it has written.
+    fn resume(
+        &mut self,
+        fd: i32,
+        exchange: Exchange,
+        event: Event<'_>,
+    ) -> (Flow<Exchange>, String) {
         self.response();
-        let event = Event::Woken(WakeReason::Ready);
         let flow =
             self.call(fd, |hub, context, response| hub.resume(context, exchange, event, response));
         (flow, self.response())
@@ -343,6 +352,21 @@ fn long_polls_and_all_addresses_of_a_network_count() {
     let (_, response) = bench.wake(5, poll);
     assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
     bench.wait(4, "X: y");
+}
+
+/// Regression: a long poll whose client had disconnected counted until its time was over.
+#[test]
+fn a_long_poll_ends_with_its_client() {
+    let shared = shared(|hub| hub.limits.subscribers_per_address = 1);
+    let mut bench = Bench::new(&shared, 0);
+    bench.at(3, "192.0.2.1");
+    bench.at(4, "192.0.2.1");
+    let poll = bench.wait(3, "Prefer: wait=30");
+    assert!(bench.answer(4, "Prefer: wait=30").starts_with("HTTP/1.1 429 "));
+    let (flow, response) = bench.resume(3, poll, Event::ClientEnded);
+    // The client may have closed its own side only.
+    assert!(matches!(flow, Flow::Done) && response.starts_with("HTTP/1.1 204 "), "{response}");
+    bench.wait(4, "Prefer: wait=30");
 }
 
 /// Regression: an upgrade dropped a subscriber if another connection had taken its place meanwhile.

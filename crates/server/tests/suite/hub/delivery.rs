@@ -162,6 +162,7 @@ fn a_long_poll_answers_at_once_later_or_with_nothing() {
     gone.send(format!("GET {target} HTTP/1.1\r\nHost: h\r\nPrefer: wait=20\r\n\r\n"));
     wait_until("the long poll", || hub.statistics().count(Counter::HubPolls) == 1);
     drop(gone);
+    wait_until("its end", || hub.statistics().count(Counter::HubPolls) == 0);
     hub.publish("a", "3");
 }
 
