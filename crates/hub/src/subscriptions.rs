@@ -306,24 +306,29 @@ fn unescape(segment: &str) -> Option<String> {
 }
 
 /// Returns the document of RFC 9728 that describes the hub to clients. `jwks_uri` is the URL of the
-/// hub's keys; `has_subscriptions` means that the hub publishes subscriptions.
+/// hub's keys; `has_subscriptions` means that the hub publishes subscriptions. With dialect 0 alone, the document has no
+/// members of 1.0.
 #[must_use]
 pub fn metadata(
     hub: &HubUrl,
     issuers: &[String],
     jwks_uri: Option<&str>,
     has_subscriptions: bool,
+    dialect: Dialect,
 ) -> Value {
     let mut document = json!({
         "resource": hub.as_str(),
         "bearer_methods_supported": ["header", "query"],
-        "authorization_details_types_supported": DETAIL_TYPES,
         "mercure_cookie": true,
-        "mercure_matcher_types_supported":
-            [MatcherType::Exact.name(), MatcherType::UrlPattern.name()],
-        "mercure_version": 8,
         "mercure_hub": hub.as_str(),
     });
+    // A client that finds these members sends requests and tokens that a hub of 0.x does not understand.
+    if dialect.one() {
+        document["authorization_details_types_supported"] = json!(DETAIL_TYPES);
+        document["mercure_matcher_types_supported"] =
+            json!([MatcherType::Exact.name(), MatcherType::UrlPattern.name()]);
+        document["mercure_version"] = 8.into();
+    }
     if !issuers.is_empty() {
         document["authorization_servers"] = issuers.into();
     }

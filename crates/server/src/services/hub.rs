@@ -221,8 +221,9 @@ impl Hub {
                 Some(KeySource::Url(uri)) => Some(uri.as_str()),
                 _ => None,
             };
+            let (issuers, has_subscriptions) = (&config.issuers, config.subscriptions);
             let document =
-                subscriptions::metadata(url, &config.issuers, jwks_uri, config.subscriptions);
+                subscriptions::metadata(url, issuers, jwks_uri, has_subscriptions, config.dialect);
             let text = document.to_string();
             let fields = b"Cache-Control: must-revalidate\r\n";
             let content = ("application/json", text.as_bytes());

@@ -296,6 +296,23 @@ fn pages_of_an_origin_name_the_hub() {
     }
 }
 
+/// Regression: clients were told to use 1.0 at a hub that refuses it.
+#[test]
+fn the_metadata_name_what_is_spoken() {
+    use pollux_hub::dialect::Dialect;
+    let metadata = format!("/.well-known/oauth-protected-resource{PATH}");
+    for (dialect, version) in [(Dialect::Zero, None), (Dialect::One, Some(8))] {
+        let hub = Hub::start(1, |_, hub| hub.dialect = dialect);
+        let reply = hub.request("GET", &metadata, &[]);
+        let document: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+        assert_eq!(document["mercure_version"].as_u64(), version);
+        assert_eq!(document["resource"], format!("http://hub.test{PATH}"));
+        for name in ["authorization_details_types_supported", "mercure_matcher_types_supported"] {
+            assert_eq!(document.get(name).is_some(), version.is_some(), "{name}");
+        }
+    }
+}
+
 #[test]
 fn pages_elsewhere_may_use_it_if_they_are_named() {
     let hub = Hub::start(1, |_, hub| hub.cors = vec!["https://page.test".into()]);
