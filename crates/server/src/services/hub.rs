@@ -165,6 +165,11 @@ impl Hub {
         matches!(target, Target::Path { path, .. } if *path == self.shared.config.path.as_bytes())
     }
 
+    /// Returns whether pages of other origins may use the hub.
+    pub(crate) fn has_cors(&self) -> bool {
+        !self.shared.config.cors.is_empty()
+    }
+
     /// Returns whether an event is for the hub.
     pub(crate) fn is_meant(&self, event: &Event<'_>) -> bool {
         matches!(event, Event::Time(alarm) if Some(*alarm) == self.care)

@@ -118,6 +118,31 @@ fn the_hub_answers_by_its_own_list() {
     }
 }
 
+/// Regression: browsers send no password with a preflight request, and got 401.
+#[test]
+fn a_preflight_request_to_the_hub_needs_no_password() {
+    let site = site(0);
+    let users = site.path().join("users");
+    fs::write(&users, "u:$2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW\n").unwrap();
+    let area = users.display().to_string();
+    let hub = ["--hub", "--hub-anonymous", "--hub-publish-anonymous", "--basic-auth", &area];
+    let post = "Access-Control-Request-Method: POST";
+    let from = format!("Origin: {B}");
+    for (flags, status, expected) in [(&["--hub-cors", B][..], 204, &[B][..]), (&[], 401, &[])] {
+        let server = serve(site.path(), &[flags, &hub].concat());
+        let mut client = server.client();
+        let reply = client.request("OPTIONS", "/.well-known/mercure", &[&from, post]);
+        assert_eq!(reply.status, status, "{flags:?}");
+        assert_eq!(fields(&reply).0, expected, "{flags:?}");
+        assert_eq!(client.request("OPTIONS", "/", &[&from, post]).status, 401, "{flags:?}");
+        assert_eq!(
+            client.request("GET", "/.well-known/mercure", &[&from]).status,
+            401,
+            "{flags:?}"
+        );
+    }
+}
+
 #[test]
 fn credentials_are_for_origins_that_are_named() {
     let site = site(0);

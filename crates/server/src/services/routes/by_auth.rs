@@ -75,10 +75,11 @@ impl Routes {
         };
         // Redirects and rewrites are skipped, because their results may be confidential. An origin gets no
         // request without a password.
-        if auth.has_cors
-            && is_preflight(request)
-            && self.proxy.as_ref().is_none_or(|proxy| proxy.route(&request.target).is_none())
-        {
+        let is_for_hub =
+            || self.hub.as_ref().is_some_and(|hub| hub.has_cors() && hub.has(&request.target));
+        let is_for_origin =
+            || self.proxy.as_ref().is_some_and(|proxy| proxy.route(&request.target).is_some());
+        if is_preflight(request) && (is_for_hub() || auth.has_cors && !is_for_origin()) {
             return self.begin_elsewhere(context, request, response);
         }
         let name = match auth.realm.judge(request) {
