@@ -221,6 +221,8 @@ impl HostSite {
         own.frontend.clone_from(&host.frontend);
         own.auth.clone_from(&host.auth);
         own.guestbook.clone_from(&host.guestbook);
+        // Only the default site has the hub, so no other site's pages may name it.
+        own.hub = None;
         own.headers.clone_from(&host.headers);
         let rules = Rules::new(&own);
         let tree = Tree::of(&own.site)?;

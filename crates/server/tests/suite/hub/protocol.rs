@@ -2,7 +2,7 @@
 
 use super::*;
 use pollux_cache::Store;
-use pollux_server::settings::FrontendConfig;
+use pollux_server::settings::{FrontendConfig, VirtualHost};
 use pollux_testkit::origin::Origin;
 
 #[test]
@@ -338,6 +338,39 @@ fn pages_elsewhere_may_use_it_if_they_are_named() {
     let stream = everybody.subscribe("match=a", &[page]);
     assert_eq!(stream.field("access-control-allow-origin"), Some("*"));
     assert_eq!(stream.field("access-control-allow-credentials"), None);
+}
+
+/// Regression: the pages of all sites named the hub, which the default site alone has.
+#[test]
+fn the_pages_of_other_sites_name_no_hub() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("index.html"), "page").unwrap();
+    let hub = Hub::start(1, |config, _| {
+        config.site.directory = Some(directory.path().into());
+        config.default_body = config.limits.body;
+        config.hosts.push(VirtualHost {
+            names: vec!["other.test".into()],
+            site: config.site.clone(),
+            frontend: None,
+            guestbook: None,
+            auth: None,
+            headers: Vec::new(),
+            max_body: config.limits.body,
+        });
+    });
+    for (host, link, status) in [
+        ("hub.test", Some("</.well-known/mercure>; rel=\"mercure\""), 200),
+        ("other.test", None, 404),
+    ] {
+        let request = |method: &str, target: &str| {
+            let mut client = hub.client();
+            client.send(format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+            client.reply_to(method)
+        };
+        let page = request("GET", "/");
+        assert_eq!((page.text().as_str(), page.field("link")), ("page", link), "{host}");
+        assert_eq!(request("HEAD", &format!("{PATH}?match=a")).status, status, "{host}");
+    }
 }
 
 #[test]
