@@ -24,6 +24,7 @@ mod subscribe;
 mod tests;
 mod transfer;
 
+pub(crate) use answer::without_token;
 pub(crate) use shared::HubShared;
 pub(crate) use transfer::refuse as refuse_log;
 

@@ -67,6 +67,25 @@ fn a_path_with_a_password_is_served_to_its_users_alone() {
     }
 }
 
+/// Regression: the line of a refused request showed the token of a subscriber.
+#[test]
+fn the_log_of_a_refusal_has_no_token() {
+    let site = site(0);
+    let log = site.path().join("log");
+    let users = tempfile::NamedTempFile::new().unwrap();
+    fs::write(users.path(), USER).unwrap();
+    let hub = ["--hub", "--hub-anonymous", "--hub-publish-anonymous"];
+    let files =
+        ["--basic-auth", users.path().to_str().unwrap(), "--access-log", log.to_str().unwrap()];
+    let server = serve(site.path(), &[&hub[..], &files].concat());
+    let mut client = server.client();
+    let target = "/.well-known/mercure?match=a&access_token=secret";
+    assert_eq!(client.request("GET", target, &[]).status, 401);
+    assert!(server.stop().0.success());
+    let text = fs::read_to_string(&log).unwrap();
+    assert!(text.contains("match=a&access_token=- HTTP/1.1\" 401 "), "{text}");
+}
+
 /// Regression: the page for 401 was not used.
 #[test]
 fn the_page_for_401_is_sent_with_the_challenge() {

@@ -149,7 +149,7 @@ fn status_of(code: u16) -> Status {
 
 /// Returns the request line with the values of the query's tokens replaced: more people read a log than may
 /// use these tokens.
-fn without_token(request: &Request<'_>) -> Box<[u8]> {
+pub(crate) fn without_token(request: &Request<'_>) -> Box<[u8]> {
     let Target::Path { query: Some(query), .. } = request.target else {
         return request.line.into();
     };

@@ -7,6 +7,7 @@ use crate::{
     policy::is_preflight,
     reactor::{ConnectedSocket, Endpoint, EventTarget, UpstreamId},
     service::{Event, Flow, Page, Part, RequestContext, ResponseWriter, Service as _},
+    services::hub::without_token,
     settings::Settings,
 };
 use pollux_http::{
@@ -185,7 +186,8 @@ impl Routes {
         }
         // The page for this error is sent without a password, wherever its file is.
         let answer = site.put_page(context, response, page);
-        context.log(request.line, answer);
+        // A request for the hub may have its token in the query.
+        context.log(&without_token(request), answer);
         Flow::Done
     }
 }
@@ -211,6 +213,7 @@ fn refuse(
         context.close_after();
     }
     let answer = page.put(context, response);
-    context.log(request.line, answer);
+    // A request for the hub may have its token in the query.
+    context.log(&without_token(request), answer);
     Flow::Done
 }
