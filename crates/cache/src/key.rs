@@ -1,6 +1,7 @@
 //! Cache keys: the target URI (RFC 9111 §2).
 
 use pollux_http::request::{Request, Target};
+use std::borrow::Cow;
 
 /// The key of a request with its hash.
 #[derive(Clone, Copy, Debug)]
@@ -15,9 +16,7 @@ pub(crate) fn write(site: &[u8], request: &Request<'_>, out: &mut Vec<u8>) -> bo
     out.clear();
     let Target::Path { path, query } = request.target else { return false };
     out.extend_from_slice(site);
-    let host = request.host.unwrap_or(b"");
-    let host = host.strip_suffix(b":80").or(host.strip_suffix(b":")).unwrap_or(host);
-    out.extend(host.iter().map(u8::to_ascii_lowercase));
+    out.extend_from_slice(&host_of_key(request.host.unwrap_or(b""), site));
     out.extend_from_slice(path);
     if let Some(query) = query {
         out.push(b'?');
@@ -26,25 +25,57 @@ pub(crate) fn write(site: &[u8], request: &Request<'_>, out: &mut Vec<u8>) -> bo
     true
 }
 
+/// Returns the default port of the scheme at the beginning of `key`, with its colon (RFC 9110 §4.2).
+fn default_port(key: &[u8]) -> &'static [u8] {
+    if key.starts_with(b"https:") { b":443" } else { b":80" }
+}
+
+/// Returns `host` without `port`, which is a default port with its colon, and without an empty port.
+fn without_port<'h>(host: &'h [u8], port: &[u8]) -> &'h [u8] {
+    host.strip_suffix(port).or(host.strip_suffix(b":")).unwrap_or(host)
+}
+
+/// Returns `host` as it is in the keys of `site`: in lower case, and without the default port. An origin
+/// must receive this host and not the client's spelling of it: its response answers the requests of all
+/// clients, whatever their spelling.
+///
+/// ```
+/// assert_eq!(*pollux_cache::host_of_key(b"A.example:80", b"http://"), *b"a.example");
+/// assert_eq!(*pollux_cache::host_of_key(b"a.example:80", b"https://"), *b"a.example:80");
+/// ```
+pub fn host_of_key<'h>(host: &'h [u8], site: &[u8]) -> Cow<'h, [u8]> {
+    let host = without_port(host, default_port(site));
+    match host.iter().any(u8::is_ascii_uppercase) {
+        true => Cow::Owned(host.to_ascii_lowercase()),
+        false => Cow::Borrowed(host),
+    }
+}
+
 /// Returns the key of an absolute URL as an operator may write it: scheme and host in any case,
-/// with or without `:80`, path and fragment. `None` if it is not an `http` URL with a host.
+/// with or without the default port, path and fragment. `None` if it is not an `http` or `https` URL
+/// with a host.
 ///
 /// ```
 /// assert_eq!(pollux_cache::key_from_url(b"HTTP://A:80#x"), Some(b"http://a/".to_vec()));
+/// assert_eq!(pollux_cache::key_from_url(b"https://a:443"), Some(b"https://a/".to_vec()));
 /// assert_eq!(pollux_cache::key_from_url(b"ftp://a/"), None);
 /// ```
 pub fn from_url(url: &[u8]) -> Option<Vec<u8>> {
-    const SCHEME: &[u8] = b"http://";
-    let rest = url.get(SCHEME.len()..).filter(|_| url[..7].eq_ignore_ascii_case(SCHEME))?;
+    const SCHEMES: [&[u8]; 2] = [b"http://", b"https://"];
+    let has = |scheme: &[u8]| {
+        url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+    };
+    let scheme = SCHEMES.into_iter().find(|&scheme| has(scheme))?;
+    let rest = &url[scheme.len()..];
     let rest = rest.split(|&b| b == b'#').next().unwrap_or(b"");
     let end = rest.iter().position(|b| matches!(b, b'/' | b'?')).unwrap_or(rest.len());
     let (host, path) = rest.split_at(end);
-    let host = host.strip_suffix(b":80").or(host.strip_suffix(b":")).unwrap_or(host);
+    let host = without_port(host, default_port(scheme));
     if host.is_empty() {
         return None;
     }
     let slash: &[u8] = if path.first() == Some(&b'/') { b"" } else { b"/" };
-    Some([SCHEME, &host.to_ascii_lowercase(), slash, path].concat())
+    Some([scheme, &host.to_ascii_lowercase(), slash, path].concat())
 }
 
 /// Returns the prefix of the keys of all URLs that begin with `prefix`, which may end within the
@@ -76,7 +107,7 @@ pub(crate) fn from_reference(
     let reference = reference.split(|&b| b == b'#').next().unwrap_or(b"");
     match reference {
         b"" => None,
-        [b'/', b'/', rest @ ..] => at_authority(origin, rest, b":80"),
+        [b'/', b'/', rest @ ..] => at_authority(origin, rest, default_port(origin)),
         [b'/', ..] => Some(resolve(origin, reference)),
         [b'?', ..] => Some([origin, path, reference].concat()),
         _ if has_scheme(reference) => {
@@ -101,7 +132,7 @@ pub(crate) fn from_reference(
 fn at_authority(origin: &[u8], rest: &[u8], port: &[u8]) -> Option<Vec<u8>> {
     let host_len = rest.iter().position(|b| matches!(b, b'/' | b'?')).unwrap_or(rest.len());
     let (host, path) = rest.split_at(host_len);
-    let host = host.strip_suffix(port).or(host.strip_suffix(b":")).unwrap_or(host);
+    let host = without_port(host, port);
     let own = origin.windows(3).position(|window| window == b"://").map_or(0, |colon| colon + 3);
     if !host.eq_ignore_ascii_case(&origin[own..]) {
         return None;
@@ -166,6 +197,33 @@ mod tests {
         }
     }
 
+    /// RFC 9110 §4.2: `https://a:80` is another origin than `https://a`. A response with the first host in
+    /// its redirects must not answer requests for the second.
+    #[test]
+    fn the_default_port_is_that_of_the_scheme() {
+        for (host, expected) in [
+            ("A", "https://a/x"),
+            ("a:443", "https://a/x"),
+            ("a:", "https://a/x"),
+            ("a:80", "https://a:80/x"),
+        ] {
+            let mut key = Vec::new();
+            assert!(with("/x", host, |request| write(b"https://", request, &mut key)));
+            assert_eq!(String::from_utf8(key).unwrap(), expected);
+        }
+        for (reference, expected) in [
+            ("//a:443/b", Some("https://a/b")),
+            ("//a:80/b", None),
+            ("https://a:443/b", Some("https://a/b")),
+            ("/b", Some("https://a/b")),
+        ] {
+            let key = with("/x", "a", |request| {
+                from_reference(b"https://a/x", request, reference.as_bytes())
+            });
+            assert_eq!(key.as_deref(), expected.map(str::as_bytes), "{reference}");
+        }
+    }
+
     #[test]
     fn urls_written_in_different_ways_have_one_key() {
         for (url, key) in [
@@ -174,8 +232,11 @@ mod tests {
             ("http://a?x", Some("http://a/?x")),
             ("http://a:8080/B?c#d", Some("http://a:8080/B?c")),
             ("http://[::1]:80/", Some("http://[::1]/")),
-            ("https://a/", None),
+            ("HTTPS://A:443", Some("https://a/")),
+            ("https://a:80/", Some("https://a:80/")),
+            ("ftp://a/", None),
             ("http:///a", None),
+            ("https://", None),
             ("http://:80/", None),
             ("a/b", None),
             ("", None),
@@ -188,6 +249,7 @@ mod tests {
             ("http://EXAM", "http://exam"),
             ("http://A:80/B", "http://a/B"),
             ("HTTP://a/b?", "http://a/b?"),
+            ("https://A:443/B", "https://a/B"),
         ] {
             assert_eq!(from_prefix(prefix.as_bytes()), start.as_bytes(), "{prefix}");
         }

@@ -26,7 +26,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 pub struct Lookup<'a, 'b> {
     /// The request.
     pub request: &'a Request<'b>,
-    /// The part of the key before the host: `http://`.
+    /// The part of the key before the host: `http://`, or `https://` for clients that use TLS.
     pub site: &'a [u8],
     /// A number that the caller chooses. [`Handle::next_wakeup`](crate::Handle::next_wakeup)
     /// returns it when the fetch ends for which this request waits. With `None` the request never

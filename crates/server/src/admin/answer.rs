@@ -80,7 +80,9 @@ fn bytes(text: &str) -> Result<Vec<u8>, AnswerError> {
 fn url_bytes(url: &str) -> Result<Vec<u8>, AnswerError> {
     let bytes = bytes(url)?;
     if pollux_cache::key_from_url(&bytes).is_none() {
-        let message = format!("{url} is no URL of this cache: they are http://HOST[:PORT]/PATH");
+        let message = format!(
+            "{url} is no URL of this cache: they are http://HOST[:PORT]/PATH, or https:// with TLS"
+        );
         return Err(AnswerError::Client(ErrorKind::BadRequest, message));
     }
     Ok(bytes)

@@ -25,8 +25,6 @@ use pollux_http::{
 };
 use std::{collections::HashMap, ops::ControlFlow};
 
-/// The beginning of all cache keys: there is no other scheme here.
-const SITE: &[u8] = b"http://";
 /// The time after which an exchange that waits for another one's fetch sends its own request, in ticks: 5 s.
 const WAIT_TICKS: u32 = 50;
 /// The maximum number of times that an exchange waits: the first fetch may bring another variant, and the
@@ -34,6 +32,12 @@ const WAIT_TICKS: u32 = 50;
 const WAITS_MAX: u8 = 2;
 /// The interval in ticks at which an exchange checks for messages of another worker, if there is no notifier.
 const LOOK_TICKS: u32 = 2;
+
+/// Returns the beginning of the keys of requests on connections with or without TLS. The scheme is a part of
+/// the target URI, and decides which port is the default one.
+pub(super) const fn site(is_tls: bool) -> &'static [u8] {
+    if is_tls { b"https://" } else { b"http://" }
+}
 
 /// The access of one worker to the cache.
 #[derive(Debug)]
@@ -354,7 +358,8 @@ impl Proxy {
             Consultation::Again(state) => (true, state.cached.waits < WAITS_MAX),
         };
         let waiter = may_wait.then_some(number);
-        let lookup = Lookup { request, site: SITE, waiter, has_waited };
+        let site = site(context.rules.is_tls());
+        let lookup = Lookup { request, site, waiter, has_waited };
         let decision = caching.handle.lookup(&lookup, now);
         if matches!(decision, Decision::Wait) {
             // Another thread may have ended the fetch already: its wakeup must find the exchange.

@@ -36,13 +36,15 @@ pub(super) fn is_taken(policy: ForwardedPolicy, name: &[u8]) -> bool {
             || is_alias(name, b"x-real-ip"))
 }
 
-/// Passes the fields that replace them to `put`, as name and value. `scratch` is overwritten.
+/// Passes the fields that replace them to `put`, as name and value. `host` is the client's host, as the origin
+/// may see it. `scratch` is overwritten.
 ///
 /// # Errors
 /// The error of `put`.
 pub(super) fn fields<E>(
     policy: ForwardedPolicy,
     request: &Request<'_>,
+    host: Option<&[u8]>,
     client: Client,
     scratch: &mut Vec<u8>,
     mut put: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
@@ -62,7 +64,7 @@ pub(super) fn fields<E>(
         Some(IpAddr::V6(address)) => write!(scratch, "for=\"[{address}]\""),
         None => write!(scratch, "for=unknown"),
     };
-    if let Some(host) = request.host {
+    if let Some(host) = host {
         scratch.extend_from_slice(b";host=\"");
         scratch.extend_from_slice(host);
         scratch.push(b'"');
@@ -84,7 +86,7 @@ pub(super) fn fields<E>(
 
     // Of several proxies, the first one has the original value, which is used.
     let came = |name: &[u8]| request.field(name).filter(|_| appends);
-    if let Some(host) = came(b"x-forwarded-host").or(request.host) {
+    if let Some(host) = came(b"x-forwarded-host").or(host) {
         put(b"X-Forwarded-Host", host)?;
     }
     put(b"X-Forwarded-Proto", came(b"x-forwarded-proto").unwrap_or(proto))?;
@@ -127,7 +129,7 @@ mod tests {
             out.push_str(&format!("{}: {}\n", name.escape_ascii(), value.escape_ascii()));
             Ok::<(), ()>(())
         };
-        super::fields(policy, &request, client, &mut Vec::new(), &mut put).unwrap();
+        super::fields(policy, &request, request.host, client, &mut Vec::new(), &mut put).unwrap();
         out.replace("\\\"", "\"")
     }
 

@@ -13,7 +13,7 @@
 //! | `X-Host`, `X-Original-Host`, `X-HTTP-Host-Override`, `X-Backend-Host` | host | dropped |
 //! | `X-Scheme`, `X-URL-Scheme`, `Front-End-Https` | scheme | dropped |
 //! | `Forwarded`, `X-Forwarded-*`, `X-Real-IP` | host, scheme, client | as `--forwarded` says: the default writes them anew; `append` and `keep` trust the proxy in front |
-//! | `Host` | host | written anew, and part of the key |
+//! | `Host` | host | written anew in one spelling (lower case, no default port), which is part of the key |
 //! | content of a GET | anything | forwarded, and the response is not stored |
 //!
 //! docs/proxy-and-cache.md has the same table for operators.

@@ -1,6 +1,7 @@
 //! The head of a request in the form for an origin.
 
 use super::{
+    caching,
     forwarded::{self, Client},
     hop::{self, ConnectionOptions, TooManyLines},
     override_fields,
@@ -99,8 +100,16 @@ impl UpstreamRequest<'_> {
         } = self;
         let named = ConnectionOptions::of(request.fields())?;
         let target = target(request, scratch);
+        // A response that is stored must not depend on how one client has spelled the host.
+        let spelled = config.cache.is_some().then(|| {
+            request.host.map(|host| pollux_cache::host_of_key(host, caching::site(client.is_tls)))
+        });
+        let client_host = match &spelled {
+            Some(host) => host.as_deref(),
+            None => request.host,
+        };
         let host = match &config.host {
-            HostPolicy::Client => request.host.unwrap_or(authority.as_bytes()),
+            HostPolicy::Client => client_host.unwrap_or(authority.as_bytes()),
             HostPolicy::Origin => authority.as_bytes(),
             HostPolicy::Named(name) => name.as_bytes(),
         };
@@ -134,12 +143,13 @@ impl UpstreamRequest<'_> {
             writer = writer.field(field.name, field.value)?;
         }
         let mut writer = Some(writer);
-        forwarded::fields(config.forwarded, request, *client, scratch, |name, value| {
+        let put_forwarded = |name: &[u8], value: &[u8]| {
             if let Some(before) = writer.take() {
                 writer = Some(before.field(name, value)?);
             }
             Ok::<(), WriteError>(())
-        })?;
+        };
+        forwarded::fields(config.forwarded, request, client_host, *client, scratch, put_forwarded)?;
         let Some(mut writer) = writer else { return Err(NotForwardable) };
         if let Some(certificate) = client_certificate {
             writer = writer.field(forwarded::CLIENT_CERTIFICATE, certificate)?;
@@ -376,6 +386,27 @@ mod tests {
         assert!(put(&config, head).unwrap().0.contains("Host: origin:81\r\n"));
         config.host = HostPolicy::Named("name".into());
         assert!(put(&config, head).unwrap().0.contains("Host: name\r\n"));
+    }
+
+    /// A key has one spelling of the host. If the origin saw another one, one client could choose the response
+    /// that all clients get.
+    #[test]
+    fn an_origin_behind_a_cache_receives_the_host_of_the_key() {
+        let mut config = config();
+        let head = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let start = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\n");
+        let unchanged = put(&config, &head("A.example:80")).unwrap().0;
+        assert!(unchanged.starts_with(&start("A.example:80")), "without a cache: {unchanged}");
+        config.cache = Some(pollux_cache::Store::new(pollux_cache::Config::default()));
+        config.forwarded = ForwardedPolicy::Replace;
+        for host in ["a.example", "A.EXAMPLE", "a.example:80", "a.example:"] {
+            let sent = put(&config, &head(host)).unwrap().0;
+            assert!(sent.starts_with(&start("a.example")), "{sent}");
+            assert!(sent.contains("X-Forwarded-Host: a.example\r\n"), "{sent}");
+            assert!(sent.contains(";host=\"a.example\";"), "{sent}");
+        }
+        let sent = put(&config, &head("a.example:443")).unwrap().0;
+        assert!(sent.starts_with(&start("a.example:443")), "{sent}");
     }
 
     #[test]
