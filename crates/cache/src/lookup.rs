@@ -351,10 +351,12 @@ impl Shard {
         };
         // A request that waited without result is forwarded at once. Exception: if the first fetch
         // brought another variant, the requests for one variant wait once more for a common fetch,
-        // unless the origin fails.
+        // unless the origin fails. A request with `no-cache` would wait in vain: it does not accept the
+        // response to an earlier request.
         let is_backing_off =
             || self.history.is_backing_off(key.hash, now, self.config.back_off_max_s);
-        let may_wait = !lookup.has_waited || forward == Forward::VaryMiss && !is_backing_off();
+        let may_wait = !request_metadata.directives.no_cache
+            && (!lookup.has_waited || forward == Forward::VaryMiss && !is_backing_off());
         if let Some(ticket) = other
             && may_wait
             && let Some(number) = lookup.waiter
@@ -430,11 +432,14 @@ fn usability(
     // `no-cache` still forces validation.
     let is_immutable_and_fresh = header.is_immutable() && left > 0;
     // An age of 0 means anything below a second. A browser's reload (`max-age=0`) does not accept
-    // that, except for a response that arrived while the request waited.
+    // that, except for a response that arrived while the request waited. The time that the origin
+    // took for it, which is a part of its age, was a part of the wait.
+    let age = match has_waited {
+        true => header.age(now).saturating_sub(header.arrival_delay.into()),
+        false => header.age(now),
+    };
     let is_too_old = !is_immutable_and_fresh
-        && directives
-            .max_age
-            .is_some_and(|max| max == 0 && !has_waited || header.age(now) > u64::from(max));
+        && directives.max_age.is_some_and(|max| max == 0 && !has_waited || age > u64::from(max));
     let is_not_fresh_enough = directives.min_fresh.is_some_and(|min| left < i64::from(min));
     if directives.no_cache || is_too_old || is_not_fresh_enough {
         return Usability::Not(Forward::Request);

@@ -213,6 +213,7 @@ mod tests {
             lifetime: 60,
             stale_while_revalidate: 0,
             stale_if_error: 0,
+            arrival_delay: 0,
         };
         let mut builder = ObjectBuilder::new(PARTIAL, times);
         builder.fields = fields.as_bytes().to_vec();

@@ -53,6 +53,8 @@ pub(crate) struct RecordHeader {
     pub(crate) lifetime: Seconds,
     pub(crate) stale_while_revalidate: Seconds,
     pub(crate) stale_if_error: Seconds,
+    /// The seconds from the request to the arrival of the response, which are a part of the age.
+    pub(crate) arrival_delay: u16,
 }
 
 /// The values that determine the age and the freshness lifetime.
@@ -103,7 +105,8 @@ impl RecordHeader {
     header! {
         status: u16, flags: u16, key_len: u16, vary_len: u16, etag_len: u16, fields_len: u32,
         etag_at: u32, content_len: u64, received_at: u64, last_modified: u64, date: u32,
-        initial_age: u32, lifetime: u32, stale_while_revalidate: u32, stale_if_error: u32
+        initial_age: u32, lifetime: u32, stale_while_revalidate: u32, stale_if_error: u32,
+        arrival_delay: u16
     }
 
     pub(crate) fn freshness(&self) -> Freshness {
@@ -158,6 +161,7 @@ impl RecordHeader {
             lifetime: self.lifetime,
             stale_while_revalidate: self.stale_while_revalidate,
             stale_if_error: self.stale_if_error,
+            arrival_delay: self.arrival_delay,
         }
     }
 
@@ -205,6 +209,7 @@ pub(crate) struct FreshnessTimes {
     pub(crate) lifetime: Seconds,
     pub(crate) stale_while_revalidate: Seconds,
     pub(crate) stale_if_error: Seconds,
+    pub(crate) arrival_delay: u16,
 }
 
 impl FreshnessTimes {
@@ -236,6 +241,7 @@ impl FreshnessTimes {
                 must_not,
                 directives.stale_if_error.unwrap_or(default_stale_if_error),
             ),
+            arrival_delay: now.saturating_sub(requested_at).min(u64::from(u16::MAX)) as u16,
         }
     }
 }
@@ -277,6 +283,7 @@ impl Object {
             lifetime: times.lifetime,
             stale_while_revalidate: times.stale_while_revalidate,
             stale_if_error: times.stale_if_error,
+            arrival_delay: times.arrival_delay,
         };
         let texts_len = texts.key.len() + texts.vary.len() + texts.fields.len();
         let mut block = Vec::with_capacity(HEADER_LEN + texts_len + content.len());
@@ -430,6 +437,7 @@ mod tests {
             lifetime: 60,
             stale_while_revalidate: 0,
             stale_if_error: 3,
+            arrival_delay: 5,
         };
         let texts = RecordTexts { key: b"http://a/", vary: b"x:1\n", fields: FIELDS };
         Object::new(&metadata, times, texts, content, pieces)
@@ -453,6 +461,7 @@ mod tests {
         assert_eq!(object.etag().map(|etag| etag.opaque), Some(&b"abc"[..]));
         assert_eq!(header.last_modified(), Some(784_111_777));
         assert!(header.is_no_cache() && header.forbids_stale());
+        assert_eq!((header.stale_if_error, header.arrival_delay), (3, 5));
         assert_eq!(
             (header.age(1010), header.time_left(1010), header.time_left(1060)),
             (17, 43, -7)

@@ -228,6 +228,7 @@ mod tests {
             lifetime: 60,
             stale_while_revalidate: 0,
             stale_if_error: 0,
+            arrival_delay: 0,
         };
         Object::new(&metadata, times, RecordTexts { key, vary: b"", fields: b"" }, b"x", None)
     }

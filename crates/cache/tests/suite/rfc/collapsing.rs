@@ -234,6 +234,42 @@ fn reloads_are_collapsed_too() {
     assert!(matches!(harness.lookup(&head, Some(1), true), Decision::Serve(_)));
 }
 
+/// The time that the origin takes is no reason to send the request of each waiting client too.
+#[test]
+fn reloads_of_a_slow_origin_are_collapsed_too() {
+    let mut harness = Harness::default();
+    harness.get("/", "", &reply(200, FRESH, "old"));
+    let head = request("GET /", "Cache-Control: max-age=0\r\n");
+    let mut fetches = lookup_many(&mut harness, &head, 100);
+    assert_eq!(fetches.len(), 1);
+    let (ticket, requested_at) = (fetches.remove(0).ticket, harness.now);
+    harness.now += 3;
+    let (cache, now) = (&mut harness.cache, harness.now);
+    let ((), content) = read_reply(&reply(200, FRESH, "new"), false, |reply| {
+        let decision = cache.head(ticket, &parse_request(&head), reply, requested_at, now);
+        assert!(decision.should_store);
+    });
+    assert!(cache.append(ticket, &content));
+    cache.finish(ticket);
+    assert_eq!(drain_wakeups(&mut harness).len(), 99);
+    assert!(matches!(harness.lookup(&head, Some(1), true), Decision::Serve(_)));
+    assert!(matches!(harness.lookup(&head, None, false), Decision::Fetch(_)), "a later reload");
+}
+
+/// A response that arrives while a client waits does not satisfy `no-cache` (RFC 9111 §5.2.1.4).
+#[test]
+fn requests_with_no_cache_do_not_wait_in_vain() {
+    let mut harness = Harness::default();
+    harness.get("/", "", &reply(200, FRESH, "old"));
+    for fields in ["Cache-Control: no-cache\r\n", "Pragma: no-cache\r\n"] {
+        let fetches = lookup_many(&mut harness, &request("GET /", fields), 3);
+        assert_eq!(fetches.len(), 3, "{fields}");
+    }
+    // Others may share such a fetch.
+    let reload = request("GET /", "Cache-Control: max-age=0\r\n");
+    assert!(lookup_many(&mut harness, &reload, 3).is_empty());
+}
+
 #[test]
 fn requests_of_several_workers_share_a_fetch() {
     let store = Store::new(Config::default());
