@@ -334,10 +334,11 @@ impl Shard {
         );
         // Range requests are forwarded as they are, because the complete representation may be a
         // thousand times as long. A conditional request is forwarded as it is if the last response
-        // could not be stored: the client may already have the current representation.
-        let is_fetched_for_store = is_get
-            && !request.has(KnownField::Range)
-            && !(is_conditional && is_coalescing_disabled);
+        // could not be stored, or if the response is for one user, which is rarely stored (§3.5): the
+        // client may already have the current representation.
+        let is_rarely_stored = is_coalescing_disabled || request_metadata.is_authorized;
+        let is_fetched_for_store =
+            is_get && !request.has(KnownField::Range) && !(is_conditional && is_rarely_stored);
         let conditions_replaced = candidate.is_some() || is_fetched_for_store;
         let may_share = is_get
             && conditions_replaced

@@ -231,8 +231,9 @@ impl Model {
         }
         let is_coalescing_disabled = self.no_coalescing_until[client_request.path] > now;
         let is_conditional = client_request.has_version.is_some();
+        let is_rarely_stored = is_coalescing_disabled || client_request.is_authorized;
         if stored.is_none()
-            && (client_request.range.is_some() || is_conditional && is_coalescing_disabled)
+            && (client_request.range.is_some() || is_conditional && is_rarely_stored)
         {
             // The request is forwarded as it is; the origin may respond with 304.
             let response = Self::response(client_request, policy, version, true, true);

@@ -87,6 +87,26 @@ fn conditions_are_forwarded_if_nothing_may_be_stored() {
     assert_eq!(harness.get("/", "", "").text(), "all");
 }
 
+/// A response to an authorized request is stored only if it permits that (§3.5), which few do.
+#[test]
+fn conditions_of_authorized_requests_are_forwarded() {
+    let mut harness = Harness::default();
+    let wire = reply(304, "ETag: \"a\"\r\n", "");
+    for validator in ["If-None-Match: \"a\"\r\n", &format!("If-Modified-Since: {}\r\n", at(START))]
+    {
+        let fields = format!("Authorization: x\r\n{validator}");
+        let got = harness.get("/", &fields, &wire);
+        assert_eq!((got.status, got.conditions.as_deref()), (304, None), "{validator}");
+    }
+    // A stored response is validated for all clients.
+    let shared = "Cache-Control: s-maxage=0\r\nETag: \"b\"\r\n";
+    harness.get("/", "Authorization: x\r\n", &reply(200, shared, "all"));
+    let got =
+        harness.get("/", "Authorization: x\r\nIf-None-Match: \"a\"\r\n", &reply(304, shared, ""));
+    assert_eq!((got.status, got.text()), (200, "all"));
+    assert_eq!(got.conditions.as_deref(), Some("If-None-Match: \"b\"\r\n"));
+}
+
 #[test]
 fn rfc_9110_14_2_ranges_of_what_is_stored() {
     let mut harness = Harness::default();
