@@ -65,6 +65,8 @@ impl Routes {
         let path = safe.as_ref().map_or(path, |safe| safe.as_bytes());
         let found = self.0.iter().position(|route| match &route.prefix {
             None => true,
+            // `/` is the whole server, and so is the target `*` (RFC 9112 §3.2.4).
+            Some(prefix) if prefix.is_empty() => true,
             Some(prefix) => {
                 path.strip_prefix(&**prefix).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
             }
@@ -139,6 +141,7 @@ mod tests {
         let route = everything.find(&Target::Path { path: b"/x", query: None }).unwrap();
         assert!(!everything.is_behind_files(route));
         assert_eq!(origin(&mut everything, "/x"), Some(0));
+        assert_eq!(everything.find(&Target::Asterisk), Some(route));
         assert_eq!(some.find(&Target::Asterisk), None);
     }
 
