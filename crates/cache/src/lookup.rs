@@ -284,7 +284,11 @@ impl Shard {
                 self.statistics.stale_hits += 1;
                 hit.cache_status.detail = Some("origin-failing");
             }
-            Usability::WhileRevalidating if !is_backing_off => {
+            // A client that wants no request (§5.2.1.7) causes no refresh. Its directive would be
+            // forwarded, and another cache would answer with 504.
+            Usability::WhileRevalidating
+                if !is_backing_off && !request_metadata.directives.only_if_cached =>
+            {
                 self.statistics.stale_hits += 1;
                 let (coalescing_key, limit) =
                     (coalescing_key_of(&hit.object), self.config.coalescing_timeout_s);

@@ -181,7 +181,7 @@ impl Model {
             let is_backing_off = self.backoff[client_request.path].1 > now;
             let response =
                 Self::response(client_request, &stored.policy, stored.version, true, false);
-            if *refreshes && !is_backing_off {
+            if *refreshes && !is_backing_off && !client_request.is("only-if-cached") {
                 match policy {
                     Some(policy) => {
                         self.receive(client_request, policy, Some(stored), now);

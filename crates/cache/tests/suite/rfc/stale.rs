@@ -30,6 +30,11 @@ fn rfc_5861_3_stale_while_revalidate() {
     harness.complete_fetch(&request("GET /", ""), fetch, Some(&reply(200, OK, "new")));
     assert_eq!(harness.get("/", "", "").text(), "new");
 
+    let mut silent = with(swr, Config::default(), 15);
+    let only = silent.get("/", "Cache-Control: only-if-cached\r\n", "");
+    assert_eq!((only.text(), only.origin_requests, only.refresh.is_none()), ("old", 0, true));
+    assert!(silent.get("/", "", "").refresh.is_some(), "the next client refreshes");
+
     let mut staleness = with(swr, Config::default(), 31);
     assert_eq!(staleness.get("/", "", &reply(200, OK, "new")).text(), "new");
     for forbids in ["must-revalidate", "proxy-revalidate", "no-cache"] {
