@@ -247,7 +247,7 @@ impl Proxy {
         let is_origins_turn = match transfer.upload {
             Upload::AwaitingContinue => {
                 // The origin has not refused the body, so the body is sent.
-                transfer.upload = Upload::Unsent;
+                request_body(&mut transfer.upload, &state.reply, response);
                 false
             }
             upload => {
@@ -304,6 +304,16 @@ impl Proxy {
         }
         self.end(context, state);
         ControlFlow::Break(Flow::Cut)
+    }
+}
+
+/// Ends the wait for `100 Continue`: the body is requested from the client, and sent. The connection sends
+/// `100 Continue` to the client itself when the body is requested, unless the client has received another
+/// interim reply.
+fn request_body(upload: &mut Upload, reply: &Reply, response: &mut ResponseWriter<'_>) {
+    *upload = Upload::Unsent;
+    if matches!(reply, Reply::Pending { has_interim: true }) {
+        response.interim(100, |_| {});
     }
 }
 
@@ -373,11 +383,7 @@ fn read(
         }
         Event::Interim(head) if head.status == 100 => {
             if transfer.upload == Upload::AwaitingContinue {
-                transfer.upload = Upload::Unsent;
-                // The connection normally sends `100 Continue` itself when the body is requested.
-                if matches!(state.reply, Reply::Pending { has_interim: true }) {
-                    response.interim(100, |_| {});
-                }
+                request_body(&mut transfer.upload, &state.reply, response);
             }
             ReadOutcome::More
         }

@@ -83,6 +83,9 @@ fn the_origin_says_whether_a_body_is_wanted() {
                     request.say("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
                     return false;
                 }
+                "/hinted-only" => {
+                    request.say("HTTP/1.1 103 Early Hints\r\n\r\n");
+                }
                 // An origin that ignores the expectation.
                 _ => {}
             }
@@ -111,6 +114,7 @@ fn the_origin_says_whether_a_body_is_wanted() {
         };
         // An origin that ignores the expectation delays the client, but not for long.
         assert!(!is_quick("/ignored", &[100]), "{engine}");
+        assert!(!is_quick("/hinted-only", &[103, 100]), "{engine}");
         // A busy machine may be late once; a server that waited for the timeout would be late each
         // time.
         for (path, interim) in [("/wanted", &[100][..]), ("/hinted", &[103, 100])] {
