@@ -5,8 +5,8 @@
 //! that cannot be shared has a ticket too, so that all forwarded requests are handled alike.
 
 use crate::{
-    cache_status::Forward, config::WAITERS_MAX, key::Key, object_builder::ObjectBuilder,
-    record::Object,
+    cache_status::Forward, config::WAITERS_MAX, content_range::PARTIAL, key::Key,
+    object_builder::ObjectBuilder, record::Object,
 };
 use slab::Slab;
 use std::{
@@ -56,6 +56,8 @@ pub(crate) struct PendingFetch {
     /// The client's own conditions and range were not sent to the origin.
     pub(crate) conditions_replaced: bool,
     pub(crate) builder: Option<ObjectBuilder>,
+    /// The number of the response's head in the order of arrival; 0 if it is not being stored.
+    pub(crate) head_number: u64,
 }
 
 impl PendingFetch {
@@ -76,6 +78,7 @@ impl PendingFetch {
             may_store: false,
             conditions_replaced: false,
             builder: None,
+            head_number: 0,
         }
     }
 
@@ -98,6 +101,8 @@ pub(crate) struct PendingFetches {
     /// The generation of the next fetch.
     next_generation: u32,
     by_coalescing_key: HashMap<u64, Ticket>,
+    /// The number of responses that began to be stored.
+    heads: u64,
     wakeups: VecDeque<Waiter>,
     /// The number of pending fetches per group of keys. It lets an invalidation skip the search in
     /// the common case that no fetch of the key is pending.
@@ -226,6 +231,35 @@ impl PendingFetches {
                 (Some(_), None) => false,
             };
             fetching.is_invalidated |= has_key;
+        }
+    }
+
+    /// Stores the content of the response to `ticket` in `builder` from now on.
+    pub(crate) fn store_in(&mut self, ticket: Ticket, builder: ObjectBuilder) {
+        self.heads += 1;
+        let head_number = self.heads;
+        if let Some(fetch) = self.get(ticket) {
+            (fetch.builder, fetch.head_number) = (Some(builder), head_number);
+        }
+    }
+
+    /// Prevents complete responses of the variant `vary` from being stored whose heads arrived before
+    /// that of `ticket`: of several responses the most recent one is used (§4). Parts are left out,
+    /// because they complement each other.
+    pub(crate) fn outdate_earlier(&mut self, ticket: Ticket, vary: &[u8]) {
+        let Some(latest) = self.get(ticket) else { return };
+        let (number, Some((hash, key))) = (latest.head_number, latest.key.clone()) else { return };
+        if *self.active_per_group.of(hash) < 2 {
+            return;
+        }
+        for (_, Slot { fetch, .. }) in &mut self.slots {
+            let is_earlier = (1..number).contains(&fetch.head_number)
+                && fetch.key.as_ref().is_some_and(|(other, text)| *other == hash && **text == *key)
+                && fetch
+                    .builder
+                    .as_ref()
+                    .is_some_and(|builder| builder.status != PARTIAL && builder.vary == vary);
+            fetch.is_invalidated |= is_earlier;
         }
     }
 

@@ -245,9 +245,7 @@ impl Shard {
                     self.history.disable_coalescing(hash, exchange.now);
                     self.pending_fetches.release(ticket);
                 }
-                if let Some(fetching) = self.pending_fetches.get(ticket) {
-                    fetching.builder = Some(builder);
-                }
+                self.pending_fetches.store_in(ticket, builder);
                 return ResponseDecision { source, should_store: true, cache_status: status };
             }
             Ok(_) => None,
@@ -319,7 +317,10 @@ impl Shard {
                 let object = builder.finish(&key, &self.config)?;
                 match object.header().status {
                     PARTIAL => self.put_part(hash, object),
-                    _ => self.put(hash, object),
+                    _ => {
+                        self.pending_fetches.outdate_earlier(ticket, object.vary());
+                        self.put(hash, object);
+                    }
                 }
                 Some(())
             });
@@ -492,7 +493,11 @@ impl Shard {
             exchange.now,
             &self.config,
         );
+        // The 304 is not about a response that has replaced the validated one meanwhile (§4.3.4).
+        let mut stored = self.memory.objects(hash, old.key()).iter();
+        let is_replaced = stored.any(|stored| stored.vary() == old.vary() && !stored.is_same(old));
         match storable {
+            Ok(()) if is_replaced => {}
             Ok(()) if vary_changed && !is_invalidated && !is_too_long => {
                 self.remove_one(hash, old);
                 self.put(hash, new.clone());

@@ -306,6 +306,11 @@ impl Object {
         &self.block[self.header().vary()]
     }
 
+    /// Whether `other` is the same response, and not one that was received or validated later.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.block == other.block
+    }
+
     pub(crate) fn fields(&self) -> &[u8] {
         &self.block[self.header().fields()]
     }

@@ -205,3 +205,50 @@ fn rfc_9111_4_head_is_served_from_a_stored_get() {
     assert_eq!(got.origin_requests, 1);
     assert!(!harness.get("/other", "", &reply(200, "", "")).is_hit(), "a HEAD stores nothing");
 }
+
+/// Starts two fetches of the same resource, as clients do that cannot share one.
+fn two_fetches(harness: &mut Harness) -> [pollux_cache::Fetch; 2] {
+    [(); 2].map(|()| match harness.lookup(&request("GET /", ""), None, false) {
+        pollux_cache::Decision::Fetch(fetch) => fetch,
+        other => panic!("{other:?}"),
+    })
+}
+
+#[test]
+fn rfc_9111_4_3_4_a_late_304_does_not_bring_an_older_response_back() {
+    let mut harness = with_stale("ETag: \"a\"\r\n");
+    let [slow, fast] = two_fetches(&mut harness);
+    let head = request("GET /", "");
+    let fresh = |tag: &str| format!("Cache-Control: max-age=60\r\nETag: \"{tag}\"\r\n");
+    harness.complete_fetch(&head, fast, Some(&reply(200, &fresh("b"), "new")));
+    let late = harness.complete_fetch(&head, slow, Some(&reply(304, &fresh("a"), "")));
+    assert_eq!(
+        (late.status, late.field("etag")),
+        (200, Some("\"a\"")),
+        "its client gets what it validated"
+    );
+    assert_eq!(harness.get("/", "", "").text(), "new");
+}
+
+#[test]
+fn rfc_9111_4_a_late_end_does_not_bring_an_older_response_back() {
+    let wire = |text| reply(200, "Cache-Control: max-age=60\r\n", text);
+    for has_content in [false, true] {
+        let mut harness = Harness::default();
+        let [slow, fast] = two_fetches(&mut harness);
+        let head = request("GET /", "");
+        let (cache, now) = (&mut harness.cache, harness.now);
+        let client_request = crate::harness::parse_request(&head);
+        let ((), content) = crate::harness::read_reply(&wire("old"), false, |reply| {
+            assert!(cache.head(slow.ticket, &client_request, reply, now, now).should_store);
+        });
+        if has_content {
+            assert!(cache.append(slow.ticket, &content));
+        }
+        harness.complete_fetch(&head, fast, Some(&wire("new")));
+        if has_content || harness.cache.append(slow.ticket, &content) {
+            harness.cache.finish(slow.ticket);
+        }
+        assert_eq!(harness.get("/", "", "").text(), "new", "{has_content}");
+    }
+}
