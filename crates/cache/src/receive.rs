@@ -127,7 +127,8 @@ impl Shard {
         } else {
             self.history.record_success(hash);
         }
-        if request.method == Method::Head && forward != Forward::Bypass {
+        // The response to a refresh is one to GET, whatever the method of the client was.
+        if request.method == Method::Head && !is_refresh && forward != Forward::Bypass {
             self.freshen_by_head(hash, &key, request, reply, exchange);
         }
         if !may_store {

@@ -1,6 +1,6 @@
 //! Stale responses (RFC 5861, §4.2.4).
 
-use crate::harness::{Harness, reply, request};
+use crate::harness::{Harness, parse_request, read_reply, reply, request};
 use pollux_cache::{Config, Decision};
 
 const OK: &str = "Cache-Control: max-age=60\r\n";
@@ -56,6 +56,25 @@ fn rfc_5861_3_a_lost_refresh_is_made_again() {
     assert!(harness.get("/", "", "").refresh.is_none());
     harness.now += 1;
     assert!(harness.get("/", "", "").refresh.is_some(), "never stuck in updating");
+}
+
+/// The client of a refresh may have sent HEAD. The stale response remains until the new one is complete.
+#[test]
+fn rfc_5861_3_a_refresh_that_is_incomplete_removes_nothing() {
+    for method in ["GET", "HEAD"] {
+        let mut harness = with("max-age=10, stale-while-revalidate=20", Config::default(), 15);
+        let head = request(&format!("{method} /"), "");
+        let decision = harness.lookup(&head, None, false);
+        let Decision::ServeAndRefresh(_, fetch) = decision else { panic!("{decision:?}") };
+        let (cache, now) = (&mut harness.cache, harness.now);
+        let wire = reply(200, &format!("{OK}ETag: \"b\"\r\n"), "new");
+        read_reply(&wire, false, |reply| {
+            let decision = cache.head(fetch.ticket, &parse_request(&head), reply, now, now);
+            assert!(decision.should_store, "{method}");
+        });
+        cache.abort(fetch.ticket);
+        assert_eq!(harness.get("/", "", "").text(), "old", "{method}");
+    }
 }
 
 #[test]
