@@ -45,7 +45,8 @@ pub(super) struct ClientRequest {
     pub(super) is_head: bool,
     /// Whether the request may be sent twice (RFC 9110 §9.2.2).
     is_idempotent: bool,
-    expects_continue: bool,
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    pub(super) expects_continue: bool,
     framing: Framing,
     /// `Authorization` was meant for this server and is not forwarded.
     pub(super) hides_authorization: bool,

@@ -381,10 +381,11 @@ fn read(
                 ReplyAction::NotCached => return Err(ReplyError::Unsolicited),
             }
         }
-        Event::Interim(head) if head.status == 100 => {
+        Event::Interim(head) if head.status == 100 && state.request.expects_continue => {
             if transfer.upload == Upload::AwaitingContinue {
                 request_body(&mut transfer.upload, &state.reply, response);
             }
+            // Otherwise the client has received `100 Continue` when its body was requested.
             ReadOutcome::More
         }
         Event::Interim(head) => {

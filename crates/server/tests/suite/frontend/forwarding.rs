@@ -143,6 +143,20 @@ fn what_must_not_be_passed_on_is_answered_here() {
     fixture.stop();
 }
 
+/// RFC 9110 §15.2: a proxy forwards interim replies that it has not requested itself.
+#[test]
+fn a_100_that_nobody_has_requested_is_passed_on() {
+    let origin = Origin::start(|request| {
+        request.say("HTTP/1.1 100 Continue\r\n\r\n");
+        request.ok("hello")
+    });
+    let fixture = Fixture::before(&origin.url());
+    let mut client = fixture.client();
+    assert_eq!(client.get("/").status, 100);
+    assert_eq!(client.reply().text(), "hello");
+    fixture.stop();
+}
+
 #[test]
 fn old_clients_are_served_as_they_can_be() {
     let origin = Origin::start(|request| {
