@@ -70,13 +70,14 @@ struct Source {
     placeholder: Option<Arc<CertifiedKey>>,
 }
 
-/// The certificate for each name that a client may request.
+/// The certificates for each name that a client may request: several have keys of different kinds.
 #[derive(Debug)]
 struct Names {
-    exact: HashMap<Box<str>, Arc<CertifiedKey>>,
+    exact: HashMap<Box<str>, Vec<Arc<CertifiedKey>>>,
     /// The certificates for wildcard names, by the part after "*.".
-    wildcards: HashMap<Box<str>, Arc<CertifiedKey>>,
-    default: Arc<CertifiedKey>,
+    wildcards: HashMap<Box<str>, Vec<Arc<CertifiedKey>>>,
+    /// The first certificate, and those that have all of its names. Never empty.
+    default: Vec<Arc<CertifiedKey>>,
 }
 
 #[derive(Debug)]
@@ -242,7 +243,7 @@ impl Certificates {
 
     /// The default certificate, DER.
     pub fn default_certificate(&self) -> CertificateDer<'static> {
-        self.names().default.cert[0].clone()
+        self.names().default[0].cert[0].clone()
     }
 
     /// The answer to a challenge; rustls has checked that the name is a host name, and so has no slash.
@@ -272,7 +273,12 @@ impl ResolvesServerCert for Certificates {
         let names = self.names();
         // An unknown name gets the default: the client decides whether to accept it.
         let certified = hello.server_name().and_then(|name| names.find(name));
-        Some(Arc::clone(certified.unwrap_or(&names.default)))
+        let certified = certified.unwrap_or(&names.default);
+        // Some clients know only one kind of key. If no key suits, rustls reports the failure.
+        let suits = |certified: &&Arc<CertifiedKey>| {
+            certified.key.choose_scheme(hello.signature_schemes()).is_some()
+        };
+        certified.iter().find(suits).or(certified.first()).cloned()
     }
 }
 
@@ -310,26 +316,32 @@ impl Names {
         if all.len() > CERTIFICATES_MAX {
             return Err(ConfigError::new(format!("at most {CERTIFICATES_MAX} certificates")));
         }
-        let Some(default) = all.first().cloned() else {
+        let Some(first) = all.first() else {
             return Err(ConfigError::new("no certificate is given".into()));
         };
+        let mut default = vec![Arc::clone(first)];
+        let names_of_first = names_of(first);
         let (mut exact, mut wildcards) = (HashMap::new(), HashMap::new());
-        for certified in all {
-            for name in names_of(&certified) {
-                let name = name.to_ascii_lowercase();
-                // If several certificates have the same name, the first one is used.
-                let (map, name) = match name.strip_prefix("*.") {
+        for (index, certified) in all.iter().enumerate() {
+            let names = names_of(certified);
+            let has_all = names_of_first.iter().all(|name| names.contains(name));
+            if index > 0 && has_all && !names_of_first.is_empty() {
+                default.push(Arc::clone(certified));
+            }
+            for name in names {
+                let (map, name): (&mut HashMap<Box<str>, Vec<_>>, _) = match name.strip_prefix("*.")
+                {
                     Some(rest) => (&mut wildcards, rest.into()),
                     None => (&mut exact, name.into()),
                 };
-                map.entry(name).or_insert_with(|| Arc::clone(&certified));
+                map.entry(name).or_default().push(Arc::clone(certified));
             }
         }
         Ok(Self { exact, wildcards, default })
     }
 
     /// RFC 6125 §6.4.3: "*" stands for exactly one label, the first.
-    fn find(&self, name: &str) -> Option<&Arc<CertifiedKey>> {
+    fn find(&self, name: &str) -> Option<&Vec<Arc<CertifiedKey>>> {
         let name = name.to_ascii_lowercase();
         let name = name.strip_suffix('.').unwrap_or(&name);
         let wildcard = || self.wildcards.get(name.split_once('.')?.1);
@@ -337,11 +349,14 @@ impl Names {
     }
 }
 
-/// The DNS names of a certificate.
+/// The DNS names of a certificate, in lower case.
 fn names_of(certified: &CertifiedKey) -> Vec<String> {
     let Some(certificate) = certified.cert.first() else { return Vec::new() };
     let parsed = webpki::EndEntityCert::try_from(certificate);
-    parsed.map_or_else(|_| Vec::new(), |cert| cert.valid_dns_names().map(String::from).collect())
+    parsed.map_or_else(
+        |_| Vec::new(),
+        |cert| cert.valid_dns_names().map(str::to_ascii_lowercase).collect(),
+    )
 }
 
 fn certified(

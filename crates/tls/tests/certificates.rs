@@ -5,8 +5,9 @@ use pollux_tls::{
     Reload, ServerSettings, provider, self_signed,
 };
 use rustls::{
-    ClientConfig, ClientConnection, ServerConfig,
-    pki_types::{CertificateDer, ServerName},
+    ClientConfig, ClientConnection, DigitallySignedStruct, ServerConfig, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    pki_types::{CertificateDer, ServerName, UnixTime},
 };
 use std::{fs, path::Path, sync::Arc};
 use tempfile::TempDir;
@@ -47,8 +48,17 @@ fn shown_by(
     name: &str,
     alpn: &[&[u8]],
 ) -> Option<CertificateDer<'static>> {
+    shown_to(server, name, &client(alpn))
+}
+
+/// The same for a client with this configuration.
+fn shown_to(
+    server: &Arc<ServerConfig>,
+    name: &str,
+    client: &Arc<ClientConfig>,
+) -> Option<CertificateDer<'static>> {
     let name = ServerName::try_from(name.to_owned()).unwrap();
-    let mut client = ClientConnection::new(client(alpn), name).unwrap();
+    let mut client = ClientConnection::new(Arc::clone(client), name).unwrap();
     let mut handshake = Handshake::server(Arc::clone(server)).unwrap();
     for _ in 0..3 {
         let (mut bytes, mut out) = (Vec::new(), Vec::new());
@@ -84,6 +94,85 @@ fn a_certificate_is_chosen_by_name() {
     ];
     for (name, expected) in cases {
         assert_eq!(&shown(&server, name), expected, "{name}");
+    }
+}
+
+/// A client that knows only these signatures, and trusts everybody.
+#[derive(Debug)]
+struct Knows(Vec<SignatureScheme>);
+
+impl ServerCertVerifier for Knows {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.clone()
+    }
+}
+
+/// Regression: the second certificate for a name was never used.
+#[test]
+fn a_name_may_have_certificates_for_several_kinds_of_keys() {
+    let directory = TempDir::new().unwrap();
+    let names = ["a.example", "*.a.example"];
+    let (first, first_der) = write(directory.path(), "first", &names);
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+    let params = rcgen::CertificateParams::new(names.map(String::from)).unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    let second = CertificateFiles {
+        chain: directory.path().join("second.pem"),
+        key: directory.path().join("second.key"),
+    };
+    fs::write(&second.chain, certificate.pem()).unwrap();
+    fs::write(&second.key, key.serialize_pem()).unwrap();
+    let (other, other_der) = write(directory.path(), "other", &["b.example"]);
+    let files = vec![first, second, other];
+    let certificates = Certificates::from_files(files, Arc::new(provider())).unwrap();
+    let server = server(&Arc::new(certificates));
+    let knows = |schemes: &[SignatureScheme]| {
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider()));
+        let builder = builder.with_safe_default_protocol_versions().unwrap().dangerous();
+        let verifier = Arc::new(Knows(schemes.to_vec()));
+        Arc::new(builder.with_custom_certificate_verifier(verifier).with_no_client_auth())
+    };
+    let both = knows(&[SignatureScheme::ED25519, SignatureScheme::ECDSA_NISTP256_SHA256]);
+    let one = knows(&[SignatureScheme::ED25519]);
+    for (client, name, expected) in [
+        (&both, "a.example", Some(&first_der)),
+        (&both, "unknown.example", Some(&first_der)),
+        (&both, "b.example", Some(&other_der)),
+        (&one, "a.example", Some(certificate.der())),
+        (&one, "x.a.example", Some(certificate.der())),
+        (&one, "unknown.example", Some(certificate.der())),
+        (&one, "b.example", None),
+    ] {
+        assert_eq!(shown_to(&server, name, client).as_ref(), expected, "{name}");
     }
 }
 
