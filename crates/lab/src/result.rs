@@ -264,6 +264,30 @@ impl Outcome {
         having.peek().is_none() || having.any(is_own)
     }
 
+    /// Returns whether the experiment's file says that this cell is not measured.
+    pub(crate) fn is_left_out(&self, cell: &CellSummary) -> bool {
+        let Experiment { left_out, variant, .. } = &self.experiment;
+        let of_variants = variant.iter().filter_map(|variant| variant.because.as_deref());
+        let mut reasons = left_out.iter().map(|left| left.because.as_str()).chain(of_variants);
+        cell.valid == 0 && reasons.any(|because| cell.reason.as_deref() == Some(because))
+    }
+
+    /// Returns a sentence for each reason for which cells of `variant`, or of all variants, are not measured.
+    pub(crate) fn left_out_texts(&self, variant: Option<&str>) -> Vec<String> {
+        let is_meant = |cell: &&CellSummary| {
+            variant.is_none_or(|name| cell.cell.variant == name) && self.is_left_out(cell)
+        };
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for cell in self.cells.iter().filter(is_meant) {
+            *counts.entry(cell.reason.as_deref().unwrap_or_default()).or_default() += 1;
+        }
+        let text = |(reason, count): (&str, usize)| match count {
+            1 => format!("1 cell is not measured, as planned: {reason}"),
+            _ => format!("{count} cells are not measured, as planned: {reason}"),
+        };
+        counts.into_iter().map(text).collect()
+    }
+
     /// Returns the summary of a cell.
     pub fn cell(&self, variant: &str, point: &Point) -> Option<&CellSummary> {
         self.cells.iter().find(|s| s.cell.variant == variant && s.cell.point == *point)

@@ -280,11 +280,14 @@ fn conditions(page: &mut String, outcome: &Outcome) {
         ran.dedup();
         let mut remarks: Vec<String> = variant.unavailable.iter().map(|r| escape(r)).collect();
         for cell in &outcome.cells {
-            if cell.cell.variant == variant.name && cell.excluded > 0 {
+            let is_listed = cell.excluded > 0 && !outcome.is_left_out(cell);
+            if cell.cell.variant == variant.name && is_listed {
                 let point = outcome.point_text(&cell.cell.point);
                 remarks.push(escape(&format!("{point}: {}", cell.excluded_text())));
             }
         }
+        let left_out = outcome.left_out_texts(Some(&variant.name));
+        remarks.extend(left_out.iter().map(|text| escape(text)));
         let _ = writeln!(
             page,
             "<tr><td>{}</td><td><code>{}</code></td><td>{}</td><td>{}</td></tr>",

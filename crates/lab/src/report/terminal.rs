@@ -2,7 +2,8 @@
 
 use super::summary;
 use crate::{
-    format, metric, plan,
+    format, metric,
+    plan::{self, Point},
     result::{CellSummary, Outcome, VariantOutcome},
     statistics::{Estimate, MIN_BLOCKS},
 };
@@ -70,11 +71,17 @@ fn metric_tables(outcome: &Outcome, name: &str, width: usize) -> String {
 
 fn columns(outcome: &Outcome, name: &str) -> Vec<Column> {
     let points = plan::points(&outcome.dimensions).into_iter();
+    // A column in which no cell is measured says nothing.
+    let is_left_out = |variant: &VariantOutcome, point: &Point| {
+        outcome.cell(&variant.name, point).is_some_and(|cell| outcome.is_left_out(cell))
+    };
     points
+        .filter(|point| !outcome.variants.iter().all(|variant| is_left_out(variant, point)))
         .map(|point| {
             let head = outcome.varied(&point).join("\n");
             let cell = |variant: &VariantOutcome| match outcome.cell(&variant.name, &point) {
                 _ if variant.unavailable.is_some() => "not here".to_owned(),
+                Some(cell) if outcome.is_left_out(cell) => "–".to_owned(),
                 Some(cell) if cell.valid == 0 => "see notes".to_owned(),
                 Some(cell) => cell.metrics.get(name).map_or_else(|| "–".into(), estimate),
                 None if !outcome.measures(&variant.name, &point) => "–".to_owned(),
@@ -162,11 +169,14 @@ pub fn notes(outcome: &Outcome, width: u16) -> String {
         note(noise.to_string());
     }
     // If the machine was not quiet, the sentence above covers all these cells.
-    let is_listed = |cell: &&CellSummary| cell.excluded > 0 && (noise.is_none() || cell.valid == 0);
+    let is_listed = |cell: &&CellSummary| {
+        cell.excluded > 0 && (noise.is_none() || cell.valid == 0) && !outcome.is_left_out(cell)
+    };
     for cell in outcome.cells.iter().filter(is_listed) {
         let (variant, point) = (&cell.cell.variant, outcome.point_text(&cell.cell.point));
         note(format!("{variant} ({point}): {}", cell.excluded_text()));
     }
+    outcome.left_out_texts(None).into_iter().for_each(&mut note);
     for claim in &outcome.claims {
         let measured = claim.parts.iter().filter(|part| part.estimate.is_some());
         for (part, why) in measured.filter_map(|part| Some((part, part.why()?))) {

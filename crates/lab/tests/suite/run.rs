@@ -324,6 +324,20 @@ fn what_was_measured_before_each_stop_is_kept_and_gone_on_from() {
 }
 
 #[test]
+fn what_is_not_measured_as_planned_is_noted_once() {
+    let left_out = "[[left-out]]\nat = { idle = [5] }\nbecause = \"the reason\"\n";
+    let shown = SMALL.replace("log-y = true", "in-terminal = true");
+    let text = format!("{}\n{left_out}", shown.replace("blocks = 6", "blocks = 1"));
+    let experiment = Experiment::parse(&text).unwrap();
+    let outcome = run(&settings(&experiment, &["FAKE_HELD=5"])).unwrap();
+    let notes = report::terminal::notes(&outcome, 1000);
+    assert!(notes.contains("2 cells are not measured, as planned: the reason"), "{notes}");
+    assert!(!notes.contains("do not count"), "{notes}");
+    let tables = report::terminal::tables(&outcome, 1000);
+    assert!(tables.contains("idle 0") && !tables.contains("idle 5"), "{tables}");
+}
+
+#[test]
 fn a_journal_that_begins_with_its_result_is_read_without_one() {
     let experiment = of_blocks(1);
     let directory = tempfile::tempdir().unwrap();
