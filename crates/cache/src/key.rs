@@ -25,6 +25,12 @@ pub(crate) fn write(site: &[u8], request: &Request<'_>, out: &mut Vec<u8>) -> bo
     true
 }
 
+/// Returns the beginning of the keys of requests on connections with or without TLS. The scheme is a part of the
+/// target URI, and decides which port is the default one.
+pub const fn site(is_tls: bool) -> &'static [u8] {
+    if is_tls { b"https://" } else { b"http://" }
+}
+
 /// Returns the default port of the scheme at the beginning of `key`, with its colon (RFC 9110 §4.2).
 fn default_port(key: &[u8]) -> &'static [u8] {
     if key.starts_with(b"https:") { b":443" } else { b":80" }

@@ -87,7 +87,7 @@ pub use cache_status::{CacheStatus, Forward};
 pub use config::{Config, FIELDS_MAX, KEY_MAX, VARIANTS_MAX, WAITERS_MAX};
 pub use disk::{Directory, FsDirectory};
 pub use hit::{Hit, HitResponse};
-pub use key::{from_url as key_from_url, host_of_key};
+pub use key::{from_url as key_from_url, host_of_key, site};
 pub use lookup::{Conditions, Decision, Fetch, Lookup, is_condition};
 pub use pending_fetches::Ticket;
 pub use purge::Purge;

@@ -9,6 +9,7 @@ mod peer;
 mod records;
 
 use pollux_testkit::{
+    Port,
     http::{Client, PATIENCE},
     origin::Origin,
     serve::Serve,
@@ -448,8 +449,10 @@ fn redirects_end_when_the_server_begins_to_stop() {
 #[test]
 fn a_redirect_in_progress_survives_an_upgrade() {
     let directory = site();
-    let mut serve = serve(&directory, &["--redirect-http", "127.0.0.1:0"]);
-    let mut late = Client::connect(redirect_address(&serve));
+    // The sandbox lets the new process listen on named ports alone.
+    let plain = Port::reserve().address().to_string();
+    let mut serve = serve(&directory, &["--redirect-http", &plain]);
+    let mut late = Client::connect(&plain);
     late.send("GET / HTTP/1.1\r\nHo");
     serve.signal(Signal::USR2);
     let _next = serve.next_process();

@@ -146,7 +146,7 @@ fn several_requests_and_what_is_none() {
         matches!(shown[..], [ControlEvent::Error { kind: ErrorKind::NotStored, .. }]),
         "{shown:?}"
     );
-    let shown = client.request(&ControlRequest::Show { url: "https://a/".into() });
+    let shown = client.request(&ControlRequest::Show { url: "ftp://a/".into() });
     assert!(
         matches!(shown[..], [ControlEvent::Error { kind: ErrorKind::BadRequest, .. }]),
         "{shown:?}"

@@ -33,12 +33,6 @@ const WAITS_MAX: u8 = 2;
 /// The interval in ticks at which an exchange checks for messages of another worker, if there is no notifier.
 const LOOK_TICKS: u32 = 2;
 
-/// Returns the beginning of the keys of requests on connections with or without TLS. The scheme is a part of
-/// the target URI, and decides which port is the default one.
-pub(super) const fn site(is_tls: bool) -> &'static [u8] {
-    if is_tls { b"https://" } else { b"http://" }
-}
-
 /// The access of one worker to the cache.
 #[derive(Debug)]
 pub(super) struct Caching {
@@ -358,7 +352,7 @@ impl Proxy {
             Consultation::Again(state) => (true, state.cached.waits < WAITS_MAX),
         };
         let waiter = may_wait.then_some(number);
-        let site = site(context.rules.is_tls());
+        let site = pollux_cache::site(context.rules.is_tls());
         let lookup = Lookup { request, site, waiter, has_waited };
         let decision = caching.handle.lookup(&lookup, now);
         if matches!(decision, Decision::Wait) {

@@ -1,7 +1,6 @@
 //! The head of a request in the form for an origin.
 
 use super::{
-    caching,
     forwarded::{self, Client},
     hop::{self, ConnectionOptions, TooManyLines},
     override_fields,
@@ -102,7 +101,9 @@ impl UpstreamRequest<'_> {
         let target = target(request, scratch);
         // A response that is stored must not depend on how one client has spelled the host.
         let spelled = config.cache.is_some().then(|| {
-            request.host.map(|host| pollux_cache::host_of_key(host, caching::site(client.is_tls)))
+            request
+                .host
+                .map(|host| pollux_cache::host_of_key(host, pollux_cache::site(client.is_tls)))
         });
         let client_host = match &spelled {
             Some(host) => host.as_deref(),
