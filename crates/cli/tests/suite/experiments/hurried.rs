@@ -146,7 +146,10 @@ pub(super) fn hurried(id: &str) -> String {
             request.as_table_mut().unwrap().insert("distinct".into(), 1000.into());
         }
     }
-    if let Some(load) = experiment.get_mut("load").and_then(Value::as_table_mut) {
+    if id == "zerohttpd-static" {
+        // It has no other flags of the load.
+        within(&mut experiment, &["load"]).insert("max-starved".into(), "100%".into());
+    } else if let Some(load) = experiment.get_mut("load").and_then(Value::as_table_mut) {
         load.insert("max-lag".into(), "1m".into());
         load.insert("max-lag-share".into(), "100%".into());
         load.insert("max-starved".into(), "100%".into());
