@@ -16,7 +16,8 @@ pub(crate) fn write(site: &[u8], request: &Request<'_>, out: &mut Vec<u8>) -> bo
     out.clear();
     let Target::Path { path, query } = request.target else { return false };
     out.extend_from_slice(site);
-    out.extend_from_slice(&host_of_key(request.host.unwrap_or(b""), site));
+    let host = without_port(request.host.unwrap_or(b""), default_port(site));
+    out.extend(host.iter().map(u8::to_ascii_lowercase));
     out.extend_from_slice(path);
     if let Some(query) = query {
         out.push(b'?');

@@ -248,7 +248,8 @@ impl PendingFetches {
     /// because they complement each other.
     pub(crate) fn outdate_earlier(&mut self, ticket: Ticket, vary: &[u8]) {
         let Some(latest) = self.get(ticket) else { return };
-        let (number, Some((hash, key))) = (latest.head_number, latest.key.clone()) else { return };
+        let (number, Some((hash, key))) = (latest.head_number, &latest.key) else { return };
+        let (hash, key) = (*hash, Arc::clone(key));
         if *self.active_per_group.of(hash) < 2 {
             return;
         }
