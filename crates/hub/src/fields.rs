@@ -18,17 +18,18 @@ pub fn decode(text: &[u8]) -> Result<Vec<(String, String)>, Reject> {
         }
         let equals = field.iter().position(|byte| *byte == b'=').unwrap_or(field.len());
         let value = field.get(equals + 1..).unwrap_or_default();
-        fields.push((unescape(&field[..equals])?, unescape(value)?));
+        fields.push((unescape(&field[..equals], b' ')?, unescape(value, b' ')?));
     }
     Ok(fields)
 }
 
-fn unescape(text: &[u8]) -> Result<String, Reject> {
+/// Decodes escapes. `plus` is what a plus stands for: a space in a form or a query, itself in a path.
+pub(crate) fn unescape(text: &[u8], plus: u8) -> Result<String, Reject> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut bytes = text.iter();
     while let Some(byte) = bytes.next() {
         decoded.push(match byte {
-            b'+' => b' ',
+            b'+' => plus,
             b'%' => match (bytes.next().and_then(digit), bytes.next().and_then(digit)) {
                 (Some(high), Some(low)) => high << 4 | low,
                 _ => {

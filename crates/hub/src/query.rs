@@ -49,10 +49,10 @@ pub fn parse(query: &[u8], dialect: Dialect, limits: &Limits) -> Result<Query, R
         match name.as_str() {
             // The query of the target is before the content of a QUERY, and wins over it.
             "last_event_id" | "lastEventID" => {
-                parsed.last_event_id = parsed.last_event_id.take().or(Some(value));
+                parsed.last_event_id.get_or_insert(value);
             }
             "Last-Event-ID" if zero => {
-                parsed.last_event_id = parsed.last_event_id.take().or(Some(value));
+                parsed.last_event_id.get_or_insert(value);
             }
             "lastEventId" => reconnects_after = Some(value),
             "access_token" => parsed.access_token = Some(value),

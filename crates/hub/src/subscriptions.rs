@@ -263,6 +263,8 @@ impl Resource {
             None => return None,
         };
         let names = if first == kind.draft_name() { Names::Draft } else { Names::Newest };
+        // In a path a plus is a plus.
+        let unescape = |segment: &str| crate::fields::unescape(segment.as_bytes(), b'+').ok();
         let (text, subscriber) = match *variables {
             [] => (None, None),
             [text] => (Some(unescape(text)?), None),
@@ -295,14 +297,6 @@ fn event(subscription: &Subscription, record: &Record, active: bool, hub: &HubUr
         event_type: (!old).then(|| EVENT_TYPE.to_owned()),
         ..Publication::default()
     }
-}
-
-fn unescape(segment: &str) -> Option<String> {
-    // In a path these characters have no meaning; in a query they separate fields, and a plus is a space.
-    let segment = segment.replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
-    let fields = crate::fields::decode(segment.as_bytes());
-    let (name, _) = fields.ok()?.into_iter().next()?;
-    Some(name)
 }
 
 /// Returns the document of RFC 9728 that describes the hub to clients. `jwks_uri` is the URL of the
