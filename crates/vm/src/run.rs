@@ -171,9 +171,6 @@ pub fn run(options: &Options, streams: &Streams) -> anyhow::Result<Outcome> {
         fs::create_dir_all(to).with_context(|| to.display().to_string())?;
     }
     let report_file = options.sealed.as_ref().and_then(|sealed| sealed.report.as_deref());
-    if let Some(path) = report_file {
-        File::create(path).with_context(|| path.display().to_string())?;
-    }
     let supervisor = Supervisor::new()?;
     let program = find_program(qemu::PROGRAM, qemu::PACKAGE)?;
     let cache = Cache::open(options.cache.as_deref())?;
@@ -225,8 +222,12 @@ pub fn run(options: &Options, streams: &Streams) -> anyhow::Result<Outcome> {
         report = boot(again, None)?;
     }
     let outcome = judge(&report, options.timeout, &kernel.release);
-    if let Some(path) = report_file.filter(|_| outcome.failure.is_none()) {
-        fs::remove_file(path).with_context(|| path.display().to_string())?;
+    if let Some(path) = report_file {
+        // An empty report is of no use, and would keep its directory from being used again.
+        let is_empty = fs::metadata(path).is_ok_and(|file| file.len() == 0);
+        if is_empty || outcome.failure.is_none() {
+            fs::remove_file(path).with_context(|| path.display().to_string())?;
+        }
     }
     Ok(outcome)
 }

@@ -60,7 +60,7 @@ pub struct SealedGuest {
     pub fetch: Option<(PathBuf, PathBuf)>,
     /// A file of the host that gets what the command writes to the I/O port [`REPORT_PORT`] (byte by
     /// byte, through /dev/port) while it runs. The processor goes on in the same instant, so the guest
-    /// still repeats exactly. The file is deleted when the guest has ended as it should.
+    /// still repeats exactly. The file is deleted if the guest has ended as it should, or has written nothing.
     pub report: Option<PathBuf>,
 }
 

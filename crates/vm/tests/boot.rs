@@ -23,6 +23,14 @@ use std::{
 /// What a guest writes to its port in the test of that.
 const REPORTED: &str = "half of it\n";
 
+/// Writes it, in a guest.
+fn write_report() {
+    let ports = fs::File::options().write(true).open("/dev/port").unwrap();
+    for byte in REPORTED.as_bytes().chunks(1) {
+        ports.write_all_at(byte, REPORT_PORT.into()).unwrap();
+    }
+}
+
 /// Guests run beside each other, except those of tests that compare times or limit them: guests share
 /// few processors.
 static GUESTS: RwLock<()> = RwLock::new(());
@@ -225,16 +233,14 @@ fn guest_side() {
             let now = std::time::SystemTime::now();
             let mips = std::env::var("POLLUX_VM_MIPS").unwrap();
             let sees_host = Path::new(env!("CARGO_MANIFEST_DIR")).exists();
+            write_report();
             let id = std::process::id();
             println!("told {now:?} {random:?} {id} MIPS {mips} host: {sees_host} told");
             fs::create_dir_all("/results/deep").unwrap();
             fs::write("/results/deep/file", "from the guest").unwrap();
         }
         Ok("report") => {
-            let ports = fs::File::options().write(true).open("/dev/port").unwrap();
-            for byte in REPORTED.as_bytes().chunks(1) {
-                ports.write_all_at(byte, REPORT_PORT.into()).unwrap();
-            }
+            write_report();
             if std::env::var_os("POLLUX_TEST_CRASH").is_some() {
                 fs::write("/proc/sysrq-trigger", "c").unwrap();
             }
@@ -332,7 +338,7 @@ fn a_sealed_guest_repeats_exactly() {
     let sealed = SealedGuest {
         files: vec![GuestFile { from: program, guest_path: "/bin/boot".into() }],
         fetch: Some(("/results".into(), directory.path().join("a directory"))),
-        report: None,
+        report: Some(directory.path().join("report")),
     };
     let mut options = options(&["/bin/boot", "--exact", "guest_side", "--nocapture"]);
     options.deterministic = Some(Mips::PAPERS);

@@ -67,7 +67,6 @@ fn command(program: &Path, args: &RunArgs, experiment: &Experiment) -> anyhow::R
         }
         command.arg("--fetch").arg(format!("{RESULTS}:{}", directory.display()));
         // The finished runs are there if the guest is stopped, and while it runs.
-        std::fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
         command.arg("--report").arg(directory.join(journal::FILE));
         command.arg("--env").arg(format!("{}={REPORT_PORT}", journal::PORT));
         let revision = environment::revision(super::built()).unwrap_or_default();
