@@ -6,6 +6,7 @@ use pollux_http::{
     request::{Method, Request, Target},
 };
 use pollux_hub::{fields, reject::Reject, topic::HubUrl};
+use std::borrow::Cow;
 
 /// The methods of a hub.
 const ALLOW: &str = "Allow: GET, HEAD, POST, QUERY, OPTIONS\r\n";
@@ -43,7 +44,7 @@ impl Responder {
     ) -> Self {
         Self {
             // A poll that waits keeps it.
-            line: if has_log { without_token(request) } else { Box::default() },
+            line: if has_log { without_token(request).into() } else { Box::default() },
             cors: cors_fields(request, allowed).into_bytes().into(),
             is_head: request.method == Method::Head,
             is_for_hub,
@@ -149,14 +150,14 @@ fn status_of(code: u16) -> Status {
 
 /// Returns the request line with the values of the query's tokens replaced: more people read a log than may
 /// use these tokens.
-pub(crate) fn without_token(request: &Request<'_>) -> Box<[u8]> {
+pub(crate) fn without_token<'b>(request: &Request<'b>) -> Cow<'b, [u8]> {
     let Target::Path { query: Some(query), .. } = request.target else {
-        return request.line.into();
+        return Cow::Borrowed(request.line);
     };
     let name_of = |field: &[u8]| field.iter().position(|byte| *byte == b'=');
     let has_token = |field: &[u8]| name_of(field).is_some_and(|end| is_token(&field[..end]));
     if !query.split(|byte| *byte == b'&').any(has_token) {
-        return request.line.into();
+        return Cow::Borrowed(request.line);
     }
     let fields = query.split(|byte| *byte == b'&').map(|field| match name_of(field) {
         Some(end) if is_token(&field[..end]) => [&field[..end], b"=-"].concat(),
@@ -166,7 +167,7 @@ pub(crate) fn without_token(request: &Request<'_>) -> Box<[u8]> {
     let line = request.line;
     let start = line.iter().position(|byte| *byte == b'?').map_or(line.len(), |at| at + 1);
     let end = line.iter().rposition(|byte| *byte == b' ').unwrap_or(line.len());
-    [&line[..start], &query, &line[end.max(start)..]].concat().into()
+    Cow::Owned([&line[..start], &query, &line[end.max(start)..]].concat())
 }
 
 /// Returns whether a parameter of this name is a token. The name may have escapes, as for the parser of the query.

@@ -7,7 +7,7 @@ use crate::{
     policy::is_preflight,
     reactor::{ConnectedSocket, Endpoint, EventTarget, UpstreamId},
     service::{Event, Flow, Page, Part, RequestContext, ResponseWriter, Service as _},
-    services::hub::without_token,
+    services::{hub::without_token, site::Site},
     settings::Settings,
 };
 use pollux_http::{
@@ -91,14 +91,14 @@ impl Routes {
             Judgment::Ambiguous => {
                 let reason = "This path has several meanings, of which some need a password.";
                 let page = Page { status: Status::BadRequest, reason, fields: b"" };
-                return refuse(context, request, response, page);
+                return refuse(context, request, response, self.site.as_mut(), page);
             }
             Judgment::Granted(name) => name,
             Judgment::Unverified(attempt) => match &auth.verifier {
                 Some(verifier) => {
                     let started = verifier.start(&auth.realm, attempt);
                     let Ok((near, verification)) = started else {
-                        return busy(context, request, response);
+                        return busy(context, request, response, self.site.as_mut());
                     };
                     let notifier = context.reactor.dial(
                         Endpoint::Connected(ConnectedSocket::new(near)),
@@ -166,7 +166,7 @@ impl Routes {
                 }
             }
             Outcome::Wrong => self.challenge(context, &request, response),
-            Outcome::Failed => busy(context, &request, response),
+            Outcome::Failed => busy(context, &request, response, self.site.as_mut()),
         }
     }
 
@@ -180,15 +180,7 @@ impl Routes {
         let fields = self.auth.as_ref().map_or(&b""[..], |auth| auth.realm.challenge());
         let reason = "This page needs a name and a password.";
         let page = Page { status: Status::Unauthorized, reason, fields };
-        let Some(site) = &mut self.site else { return refuse(context, request, response, page) };
-        if request.framing != Framing::None {
-            context.close_after();
-        }
-        // The page for this error is sent without a password, wherever its file is.
-        let answer = site.put_page(context, response, page);
-        // A request for the hub may have its token in the query.
-        context.log(&without_token(request), answer);
-        Flow::Done
+        refuse(context, request, response, self.site.as_mut(), page)
     }
 }
 
@@ -197,22 +189,29 @@ fn busy(
     context: &mut RequestContext<'_>,
     request: &Request<'_>,
     response: &mut ResponseWriter<'_>,
+    site: Option<&mut Site>,
 ) -> Flow<Exchange> {
     let reason = "Too many passwords are being verified.";
     let fields = b"Retry-After: 1\r\n";
-    refuse(context, request, response, Page { status: Status::ServiceUnavailable, reason, fields })
+    let page = Page { status: Status::ServiceUnavailable, reason, fields };
+    refuse(context, request, response, site, page)
 }
 
+/// Answers with the page of `site` for this error, wherever its file is, or with `page`.
 fn refuse(
     context: &mut RequestContext<'_>,
     request: &Request<'_>,
     response: &mut ResponseWriter<'_>,
+    site: Option<&mut Site>,
     page: Page<'_>,
 ) -> Flow<Exchange> {
     if request.framing != Framing::None {
         context.close_after();
     }
-    let answer = page.put(context, response);
+    let answer = match site {
+        Some(site) => site.put_page(context, response, page),
+        None => page.put(context, response),
+    };
     // A request for the hub may have its token in the query.
     context.log(&without_token(request), answer);
     Flow::Done
