@@ -266,10 +266,9 @@ impl Outcome {
 
     /// Returns whether the experiment's file says that this cell is not measured.
     pub(crate) fn is_left_out(&self, cell: &CellSummary) -> bool {
-        let Experiment { left_out, variant, .. } = &self.experiment;
-        let of_variants = variant.iter().filter_map(|variant| variant.because.as_deref());
-        let mut reasons = left_out.iter().map(|left| left.because.as_str()).chain(of_variants);
-        cell.valid == 0 && reasons.any(|because| cell.reason.as_deref() == Some(because))
+        let mut variants = self.experiment.variant.iter();
+        let variant = variants.find(|variant| variant.name == cell.cell.variant);
+        variant.is_some_and(|variant| self.experiment.left_out(variant, &cell.cell.point).is_some())
     }
 
     /// Returns a sentence for each reason for which cells of `variant`, or of all variants, are not measured.
