@@ -435,7 +435,7 @@ fn lacks_signature_algorithms(error: &rustls::Error) -> bool {
 }
 
 /// Whether the input begins with a ClientHello of a version before TLS 1.2. A client without TLS 1.2
-/// sends no signature_algorithms, and must be told protocol_version (RFC 5246 appendix E.1).
+/// sends no signature_algorithms, and must get the alert protocol_version (RFC 5246 appendix E.1).
 fn is_old_hello(input: &[u8]) -> bool {
     /// The header of the record, and the type and length of the message.
     const VERSION_AT: usize = HEADER_LEN + 4;

@@ -5,9 +5,9 @@ use pollux_tls::{
     Reload, ServerSettings, provider, self_signed,
 };
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, ServerConfig, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    pki_types::{CertificateDer, ServerName, UnixTime},
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, SignatureScheme,
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, ServerName},
 };
 use std::{fs, path::Path, sync::Arc};
 use tempfile::TempDir;
@@ -97,45 +97,6 @@ fn a_certificate_is_chosen_by_name() {
     }
 }
 
-/// A client that knows only these signatures, and trusts everybody.
-#[derive(Debug)]
-struct Knows(Vec<SignatureScheme>);
-
-impl ServerCertVerifier for Knows {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.clone()
-    }
-}
-
 /// Regression: the second certificate for a name was never used.
 #[test]
 fn a_name_may_have_certificates_for_several_kinds_of_keys() {
@@ -155,24 +116,39 @@ fn a_name_may_have_certificates_for_several_kinds_of_keys() {
     let files = vec![first, second, other];
     let certificates = Certificates::from_files(files, Arc::new(provider())).unwrap();
     let server = server(&Arc::new(certificates));
-    let knows = |schemes: &[SignatureScheme]| {
-        let builder = ClientConfig::builder_with_provider(Arc::new(provider()));
-        let builder = builder.with_safe_default_protocol_versions().unwrap().dangerous();
-        let verifier = Arc::new(Knows(schemes.to_vec()));
-        Arc::new(builder.with_custom_certificate_verifier(verifier).with_no_client_auth())
+    // A client that verifies the signatures of ED25519 alone, or all.
+    let trusting = |provider: CryptoProvider, has_sni: bool| {
+        let mut roots = RootCertStore::empty();
+        for root in [&first_der, certificate.der(), &other_der] {
+            roots.add(root.clone()).unwrap();
+        }
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider));
+        let builder = builder.with_safe_default_protocol_versions().unwrap();
+        let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+        config.enable_sni = has_sni;
+        Arc::new(config)
     };
-    let both = knows(&[SignatureScheme::ED25519, SignatureScheme::ECDSA_NISTP256_SHA256]);
-    let one = knows(&[SignatureScheme::ED25519]);
-    for (client, name, expected) in [
-        (&both, "a.example", Some(&first_der)),
-        (&both, "unknown.example", Some(&first_der)),
-        (&both, "b.example", Some(&other_der)),
-        (&one, "a.example", Some(certificate.der())),
-        (&one, "x.a.example", Some(certificate.der())),
-        (&one, "unknown.example", Some(certificate.der())),
-        (&one, "b.example", None),
+    let ed25519 = || {
+        let mut provider = provider();
+        let algorithms = &mut provider.signature_verification_algorithms;
+        let is_it = |(scheme, _): &&(SignatureScheme, _)| *scheme == SignatureScheme::ED25519;
+        algorithms.mapping =
+            algorithms.mapping.iter().filter(is_it).copied().collect::<Vec<_>>().leak();
+        algorithms.all = algorithms.mapping[0].1;
+        provider
+    };
+    for (provider, has_sni, name, expected) in [
+        (provider(), true, "a.example", Some(&first_der)),
+        // Without a name the default is sent.
+        (provider(), false, "a.example", Some(&first_der)),
+        (provider(), true, "b.example", Some(&other_der)),
+        (ed25519(), true, "a.example", Some(certificate.der())),
+        (ed25519(), true, "x.a.example", Some(certificate.der())),
+        (ed25519(), false, "a.example", Some(certificate.der())),
+        (ed25519(), true, "b.example", None),
     ] {
-        assert_eq!(shown_to(&server, name, client).as_ref(), expected, "{name}");
+        let shown = shown_to(&server, name, &trusting(provider, has_sni));
+        assert_eq!(shown.as_ref(), expected, "{name}, {has_sni}");
     }
 }
 
