@@ -242,8 +242,7 @@ struct RunArgs {
     #[arg(long)]
     json: bool,
     /// Run in an isolated guest whose clocks count instructions, so that each run gives the same figures.
-    /// Uses the papers' own rates where the papers give any. Meanwhile
-    /// `pollux lab report DIR` shows the finished runs, also if the guest is stopped
+    /// Meanwhile, and if the guest is stopped, `pollux lab report DIR` shows the finished runs
     #[arg(long, conflicts_with = "guest", conflicts_with = "resume")]
     deterministic: bool,
     /// How many million instructions make one second of the guest's clocks: 1000, 500, 250 (near the
