@@ -75,7 +75,7 @@ fn every_fault_has_its_place_and_a_way_out() {
     }
 }
 
-/// Regression: the site refused the larger updates that the hub was told to take.
+/// Regression: the site refused the larger updates that the hub is configured to take.
 #[test]
 fn the_site_of_a_hub_takes_its_updates() {
     const HUB: &str = "[hub]\nanonymous = true\npublish-anonymous = true\n";
@@ -85,7 +85,7 @@ fn the_site_of_a_hub_takes_its_updates() {
         ("max-update = \"4M\"\n[[site]]\nroot = \"x\"\nmax-body = \"4M\"\n", true),
         ("max-update = \"4M\"\n[[site]]\nroot = \"x\"\nmax-body = \"inf\"\n", true),
         ("max-update = \"1K\"\n", true),
-        // Nobody has asked for larger updates.
+        // The hub has its default, which a site may lower.
         ("[[site]]\nroot = \"x\"\nmax-body = \"1K\"\n", true),
     ] {
         let text = format!("{HUB}{rest}");

@@ -206,8 +206,8 @@ impl Config {
         );
     }
 
-    /// Checks that the updates that a hub is told to take are not refused before they reach it: the size of every body is
-    /// limited by its site.
+    /// Checks that a site does not refuse the updates that its hub is configured to take: every body is limited by its
+    /// site.
     fn check_updates(&self, faults: &mut Faults) {
         let Some(hub) = &self.hub else { return };
         let most = self.site.get(self.default_site()).map(|site| site.max_body);

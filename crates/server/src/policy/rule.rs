@@ -2,7 +2,7 @@
 
 use super::pattern::{Captures, Pattern, is_name};
 use pollux_http::Status;
-use std::{fmt, str::FromStr};
+use std::{fmt, iter, str::FromStr};
 
 /// A rule that redirects clients: `FROM TO`, or `FROM TO STATUS` with 301, 302, 303, 307 or 308 (without a
 /// status: 308, which keeps the method).
@@ -73,7 +73,7 @@ impl Template {
         if let Some(query) = query
             && !target[..end].contains(&b'?')
         {
-            target.splice(end..end, [b"?".as_slice(), query].concat());
+            target.splice(end..end, iter::once(b'?').chain(query.iter().copied()));
         }
         Some(target)
     }

@@ -17,7 +17,7 @@ pub(super) fn renew(
     service_manager::reloading();
     // The main thread waits for the files and for all workers.
     let outcome = service_manager::keep_alive(server.architecture(), || {
-        // Whatever is wrong with the rest, as in `renew`.
+        // Also if the configuration has a fault: a rotated log must not be written any longer.
         if let Some(other) = other.as_deref() {
             other.reopen_log();
         }

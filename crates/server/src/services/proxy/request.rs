@@ -10,6 +10,7 @@ use pollux_http::{
     fields::Fields,
     request::{Framing, KnownField, Method, Request, Target, Version, WriteError, Writer},
 };
+use std::borrow::Cow;
 
 /// The error for a request that cannot be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,15 +101,11 @@ impl UpstreamRequest<'_> {
         let named = ConnectionOptions::of(request.fields())?;
         let target = target(request, scratch);
         // A response that is stored must not depend on how one client has spelled the host.
-        let spelled = config.cache.is_some().then(|| {
-            request
-                .host
-                .map(|host| pollux_cache::host_of_key(host, pollux_cache::site(client.is_tls)))
+        let client_host = request.host.map(|host| match &config.cache {
+            Some(_) => pollux_cache::host_of_key(host, pollux_cache::site(client.is_tls)),
+            None => Cow::Borrowed(host),
         });
-        let client_host = match &spelled {
-            Some(host) => host.as_deref(),
-            None => request.host,
-        };
+        let client_host = client_host.as_deref();
         let host = match &config.host {
             HostPolicy::Client => client_host.unwrap_or(authority.as_bytes()),
             HostPolicy::Origin => authority.as_bytes(),

@@ -296,7 +296,7 @@ fn pages_of_an_origin_name_the_hub() {
     }
 }
 
-/// Regression: clients were told to use 1.0 at a hub that refuses it.
+/// Regression: the metadata of a hub that refuses 1.0 named it.
 #[test]
 fn the_metadata_name_what_is_spoken() {
     use pollux_hub::dialect::Dialect;
