@@ -263,8 +263,11 @@ impl Resource {
             None => return None,
         };
         let names = if first == kind.draft_name() { Names::Draft } else { Names::Newest };
-        // In a path a plus is a plus.
-        let unescape = |segment: &str| crate::fields::unescape(segment.as_bytes(), b'+').ok();
+        // In a path a plus is a plus. An empty segment names nothing.
+        let unescape = |segment: &str| {
+            let text = crate::fields::unescape(segment.as_bytes(), b'+').ok();
+            text.filter(|text| !text.is_empty())
+        };
         let (text, subscriber) = match *variables {
             [] => (None, None),
             [text] => (Some(unescape(text)?), None),
