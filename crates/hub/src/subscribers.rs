@@ -262,6 +262,13 @@ impl Subscribers {
         self.slots.get(id.0 as usize).map(|slot| slot.connection)
     }
 
+    /// The audience of a subscriber, and a position up to which it has every update that it reads.
+    #[must_use]
+    pub fn position(&self, id: SubscriberId) -> Option<(Audience, Sequence)> {
+        let slot = self.slots.get(id.0 as usize)?;
+        Some((self.sets[slot.set].audience.clone(), slot.cursor))
+    }
+
     /// The audience of a subscriber.
     #[must_use]
     pub fn audience(&self, id: SubscriberId) -> Option<&Audience> {

@@ -8,6 +8,7 @@
 mod connection;
 mod handler;
 mod iteration;
+mod parked;
 pub(crate) mod rules;
 #[cfg(test)]
 mod tests;
@@ -18,3 +19,4 @@ pub use handler::{Flow, Part};
 pub(crate) use iteration::Iteration;
 #[cfg(test)]
 pub(crate) use iteration::REPLIES_A_TURN;
+pub(crate) use parked::ParkedExchange;

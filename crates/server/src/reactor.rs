@@ -92,6 +92,8 @@ pub(crate) enum Command {
     Tunnel(ExchangeId, UpstreamId),
     /// Make the exchange's client a stream of the service. The number is the service's number for it.
     Stream(ExchangeId, u32),
+    /// Park the exchange for this number of ticks.
+    Park(ExchangeId, u32),
 }
 
 /// The commands and resources of the services of one worker.
@@ -205,6 +207,13 @@ impl Reactor {
     /// exchange ends with that and receives no further event; until then it must wait.
     pub(crate) fn stream(&mut self, exchange: ExchangeId, number: u32) {
         self.pending_commands.push_back(Command::Stream(exchange, number));
+    }
+
+    /// Parks an exchange that only waits: it has written nothing yet. The engine then passes its state to
+    /// [`Service::park`](crate::service::Service::park), and needs no memory for the exchange. If the client still has
+    /// unsent output or has sent more, the exchange is not parked. After `ticks` ticks a parked exchange is woken.
+    pub(crate) fn park(&mut self, exchange: ExchangeId, ticks: u32) {
+        self.pending_commands.push_back(Command::Park(exchange, ticks));
     }
 
     /// Passes the client of an exchange to another process, with the client's input from that request on.

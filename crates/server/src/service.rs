@@ -191,6 +191,30 @@ pub trait Service {
         None
     }
 
+    /// Takes the state of an exchange that the engine parks (`Reactor::park`). Returns the number by which
+    /// [`Service::unpark`] finds it. By default, and if the exchange cannot be parked, the state is returned.
+    fn park(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        exchange: Self::Exchange,
+    ) -> Result<u32, Self::Exchange> {
+        let _ = context;
+        Err(exchange)
+    }
+
+    /// Returns the state of a parked exchange, which ends its parking. `left` is the number of ticks that are left of the
+    /// time for which it was parked.
+    fn unpark(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        exchange: ExchangeId,
+        number: u32,
+        left: u32,
+    ) -> Option<Self::Exchange> {
+        let _ = (context, exchange, number, left);
+        None
+    }
+
     /// Called for events whose receiver is [`EventTarget::Service`]: events that concern several exchanges,
     /// such as a timer for all of them.
     fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {
@@ -204,6 +228,8 @@ pub enum StreamSend<'a> {
     /// Content, in the framing of the stream's response. Bytes that the connection does not accept at once
     /// stay queued for it, by reference.
     Chunk(&'a SharedChunk),
+    /// Content without meaning that shows that the stream is open. It does not wake a parked exchange.
+    Heartbeat(&'a SharedChunk),
     /// The end of the content, if it can be sent at once; then the connection is closed.
     End,
 }

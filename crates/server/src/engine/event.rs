@@ -21,6 +21,7 @@ mod expire;
 mod handover;
 mod names;
 mod nodes;
+mod parked;
 mod renew;
 mod stop;
 mod streams;
@@ -271,6 +272,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             Some(&Peer::Upstream(index)) => self.on_upstream_event(fd, index, readiness),
             Some(Peer::Tunnel(_)) => self.on_tunnel_event(fd, readiness),
             Some(Peer::Stream(_)) => self.on_stream_event(fd, readiness),
+            Some(Peer::Parked(_)) => self.on_parked_event(fd, readiness),
             Some(Peer::Preamble(_)) => self.on_preamble_event(fd),
             Some(Peer::Notifier) => self.answers_have_come(fd),
             Some(Peer::Client(_) | Peer::None) | None => {}
@@ -424,7 +426,12 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             Class::Header => timeouts.header,
             Class::Send => timeouts.send,
             Class::Linger => ticks(LINGER),
-            Class::Service | Class::Dial | Class::Upstream | Class::Tunnel | Class::Stream => {
+            Class::Service
+            | Class::Dial
+            | Class::Upstream
+            | Class::Tunnel
+            | Class::Stream
+            | Class::Parked => {
                 return slot.timer.disarm();
             }
         };
@@ -497,6 +504,11 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     fn end_peer(&mut self, fd: RawFd) {
         match self.table.get_mut(fd).map(|slot| &slot.peer) {
             Some(Peer::Client(_)) => self.close(fd),
+            Some(Peer::Parked(_)) => {
+                if self.unpark(fd) {
+                    self.close(fd);
+                }
+            }
             Some(Peer::Preamble(_)) => self.close_preamble(fd, None),
             Some(&Peer::Upstream(index)) => {
                 if let Some(id) = self.reactor.upstreams.at(index) {
@@ -568,6 +580,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 &Peer::Upstream(index) => self.resume_upstream(fd, index),
                 Peer::Tunnel(_) => self.push(fd),
                 Peer::Stream(_) => self.on_stream_event(fd, Readiness::READABLE),
+                Peer::Parked(_) => self.on_parked_event(fd, Readiness::READABLE),
                 Peer::Preamble(_) => self.on_preamble_event(fd),
                 Peer::Notifier | Peer::None => {}
             }

@@ -66,6 +66,9 @@ pub(super) trait UpstreamDriver: Sized {
     /// Makes the client of an exchange a stream of the service. `number` is the service's number for it.
     fn make_stream(&mut self, exchange: ExchangeId, number: u32);
 
+    /// Parks an exchange, if this engine can and the exchange only waits.
+    fn park_exchange(&mut self, exchange: ExchangeId, ticks: u32);
+
     /// Stores the transport of an upstream connection that must be connected by this tick, and waits for
     /// the connection.
     /// The mechanism cannot wait for the transport.
@@ -132,6 +135,7 @@ pub(super) trait UpstreamDriver: Sized {
                     Command::HandOver(what) => self.pass_on_client(&what),
                     Command::Tunnel(exchange, upstream) => self.make_tunnel(exchange, upstream),
                     Command::Stream(exchange, number) => self.make_stream(exchange, number),
+                    Command::Park(exchange, ticks) => self.park_exchange(exchange, ticks),
                 }
             }
         }

@@ -220,6 +220,29 @@ impl Service for Generations {
         self.current.adopt_stream(context, client, state)
     }
 
+    fn park(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        exchange: Exchange,
+    ) -> Result<u32, Exchange> {
+        let Exchange { inner, life } = exchange;
+        if !inner.outlives_generations() {
+            return Err(Exchange { inner, life });
+        }
+        self.current.park(context, inner).map_err(|inner| Exchange { inner, life })
+    }
+
+    fn unpark(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        exchange: ExchangeId,
+        number: u32,
+        left: u32,
+    ) -> Option<Exchange> {
+        let inner = self.current.unpark(context, exchange, number, left)?;
+        Some(Exchange { inner, life: self.life.clone() })
+    }
+
     fn background(
         &mut self,
         context: &mut ServiceContext<'_>,

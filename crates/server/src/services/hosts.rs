@@ -330,6 +330,30 @@ impl Service for Hosts {
         self.default.stream_has_ended(number);
     }
 
+    fn park(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        exchange: Exchange,
+    ) -> Result<u32, Exchange> {
+        let Exchange { site, body_left, inner } = exchange;
+        let parked = match site {
+            DEFAULT => self.default.park(context, inner),
+            _ => Err(inner),
+        };
+        parked.map_err(|inner| Exchange { site, body_left, inner })
+    }
+
+    fn unpark(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        exchange: ExchangeId,
+        number: u32,
+        left: u32,
+    ) -> Option<Exchange> {
+        let inner = self.default.unpark(context, exchange, number, left)?;
+        Some(Exchange { site: DEFAULT, body_left: u64::MAX, inner })
+    }
+
     fn hands_over_streams(&self) -> bool {
         self.default.hands_over_streams()
     }

@@ -12,6 +12,7 @@ mod backlog;
 mod content;
 mod expiries;
 mod keys;
+mod parked;
 mod poll;
 mod publish;
 mod record;
@@ -37,6 +38,7 @@ use crate::{
 };
 use answer::Responder;
 use expiries::{CARE_INTERVAL, Expiries};
+use parked::ParkedPoll;
 use poll::Poll;
 use pollux_http::{
     Status,
@@ -54,6 +56,7 @@ use pollux_hub::{
 };
 use publish::Form;
 use shared::{Ticket, WorkerId};
+use slab::Slab;
 use std::{
     collections::{HashMap, VecDeque},
     hash::{DefaultHasher, Hash, Hasher},
@@ -73,8 +76,10 @@ pub(crate) struct Hub {
     worker: WorkerId,
     history: History,
     subscribers: Subscribers,
-    /// The exchange number of each waiting long poll, by its connection.
+    /// The exchange number of each waiting long poll that is not parked, by its connection.
     polls: HashMap<u64, u32>,
+    /// The waiting long polls that are parked.
+    parked: Slab<ParkedPoll>,
     /// Polls with patterns for which the history is to be searched, and until when this iteration does so.
     searches: VecDeque<ExchangeId>,
     search_until: Instant,
@@ -96,6 +101,15 @@ pub(crate) struct Hub {
 struct Extra {
     address: Option<IpAddr>,
     subscriptions: Vec<Subscription>,
+    /// That of a parked poll whose request has a line for the log, or fields for the response.
+    responder: Option<Box<Responder>>,
+}
+
+impl Extra {
+    fn is_empty(&self) -> bool {
+        let Self { address, subscriptions, responder } = self;
+        address.is_none() && subscriptions.is_empty() && responder.is_none()
+    }
 }
 
 /// An exchange that is not answered at once.
@@ -135,6 +149,7 @@ impl Hub {
             history: History::new(&shared.config.limits),
             subscribers: Subscribers::new(shared.config.on_loss),
             polls: HashMap::new(),
+            parked: Slab::new(),
             searches: VecDeque::new(),
             search_until: Instant::now(),
             extras: HashMap::new(),

@@ -349,6 +349,30 @@ impl Service for Routes {
         }
     }
 
+    /// Only the hub parks exchanges.
+    fn park(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        exchange: Exchange,
+    ) -> Result<u32, Exchange> {
+        match (exchange, &mut self.hub) {
+            (Exchange::Hub(exchange), Some(hub)) => {
+                hub.park(context, exchange).map_err(Exchange::Hub)
+            }
+            (exchange, _) => Err(exchange),
+        }
+    }
+
+    fn unpark(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        exchange: ExchangeId,
+        number: u32,
+        left: u32,
+    ) -> Option<Exchange> {
+        self.hub.as_mut()?.unpark(context, exchange, number, left).map(Exchange::Hub)
+    }
+
     fn hands_over_streams(&self) -> bool {
         self.hub.as_ref().is_some_and(|hub| hub.hands_over_streams())
     }

@@ -12,6 +12,8 @@ mod faults;
 mod keys;
 #[path = "hub/lifetime.rs"]
 mod lifetime;
+#[path = "hub/memory.rs"]
+mod memory;
 #[path = "hub/metrics.rs"]
 mod metrics;
 #[path = "hub/protocol.rs"]

@@ -62,6 +62,9 @@ impl<A: Service> UpstreamDriver for Blocking<A> {
         self.refuse_command(exchange);
     }
 
+    /// A thread or a process waits for each connection, so parking would save little.
+    fn park_exchange(&mut self, _: ExchangeId, _: u32) {}
+
     fn hold(&mut self, id: UpstreamId, transport: Transport, deadline: u32) -> io::Result<()> {
         if matches!(transport, Transport::Tls(_)) {
             return Err(io::ErrorKind::Unsupported.into());

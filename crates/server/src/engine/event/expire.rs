@@ -30,6 +30,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
         match slot.class {
             Class::Linger => return self.close(fd),
+            Class::Parked => return self.wake_parked(fd),
             Class::Dial => {
                 if let Peer::Upstream(index) = slot.peer
                     && let Some(id) = self.reactor.upstreams.at(index)
@@ -55,7 +56,12 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 }
             }
             // These classes have no deadline, or were handled above.
-            Class::Service | Class::Dial | Class::Upstream | Class::Tunnel | Class::Stream => {}
+            Class::Service
+            | Class::Dial
+            | Class::Upstream
+            | Class::Tunnel
+            | Class::Stream
+            | Class::Parked => {}
         }
     }
 

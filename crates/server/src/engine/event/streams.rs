@@ -29,6 +29,8 @@ pub(super) enum Change {
     Watch(RawFd),
     /// It is over.
     End(RawFd),
+    /// It is no stream but a parked exchange, which continues.
+    Wake(RawFd),
 }
 
 impl<M: Mechanism, A: Service> Engine<M, A> {
@@ -88,6 +90,11 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 }
                 // It will become a stream, and receives an event then that there is room.
                 Peer::Client(_) => Delivery::Full,
+                Peer::Parked(_) if matches!(what, StreamSend::Heartbeat(_)) => Delivery::Taken,
+                Peer::Parked(_) => {
+                    changes.push(Change::Wake(client.fd));
+                    Delivery::Full
+                }
                 _ => Delivery::Gone,
             }
         });
@@ -96,6 +103,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             match change {
                 Change::Watch(fd) => self.watch_stream(fd),
                 Change::End(fd) => self.end_stream(fd),
+                Change::Wake(fd) => self.wake_parked(fd),
             }
         }
         self.stream_changes = changes;
@@ -208,7 +216,7 @@ fn send(
     what: StreamSend<'_>,
     bytes_sent: &mut u64,
 ) -> (Delivery, Option<Change>) {
-    let StreamSend::Chunk(chunk) = what else {
+    let (StreamSend::Chunk(chunk) | StreamSend::Heartbeat(chunk)) = what else {
         send_last(transport, stream);
         return (Delivery::Gone, Some(Change::End(fd)));
     };

@@ -1,7 +1,7 @@
 //! The peers of one worker, indexed by descriptor number: clients, links, ends of tunnels, notifiers.
 
 use crate::{
-    protocol::{Connection, Framing},
+    protocol::{Connection, Framing, ParkedExchange},
     stats::census::OpenStream,
     time::timers::{Nodes, Timer},
     transport::{Transport, outbox::Outbox, preamble::PreambleBytes},
@@ -77,6 +77,8 @@ pub(crate) enum Class {
     Tunnel,
     /// A stream. Its service has timers of its own.
     Stream,
+    /// The service must continue, at the latest when the timer expires: the exchange is parked.
+    Parked,
 }
 
 /// The peer of a descriptor.
@@ -94,6 +96,8 @@ pub(crate) enum Peer<X> {
     Tunnel(Tunnel),
     /// A client that only receives.
     Stream(Stream),
+    /// A client whose exchange is parked.
+    Parked(Parked),
     /// A socket to which other threads write to wake this worker.
     Notifier,
 }
@@ -123,6 +127,14 @@ pub(crate) struct Stream {
     /// The framing of its content.
     pub(crate) framing: Framing,
     _open: OpenStream,
+}
+
+/// A client whose exchange waits for a long time: its service remembers the state.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    pub(crate) exchange: ParkedExchange,
+    /// The number by which the service finds the state.
+    pub(crate) number: u32,
 }
 
 impl Stream {

@@ -38,7 +38,7 @@ impl<M: Mechanism, A: Service> UpstreamDriver for Engine<M, A> {
     }
 
     fn wake_exchange(&mut self, id: ExchangeId, event: Event<'_>) -> bool {
-        let is_there = self.is_running(id);
+        let is_there = self.is_running(id) || self.is_parked(id) && self.unpark(id.client.fd);
         if is_there {
             self.wake(id.client.fd, event);
         }
@@ -63,6 +63,10 @@ impl<M: Mechanism, A: Service> UpstreamDriver for Engine<M, A> {
 
     fn make_stream(&mut self, exchange: ExchangeId, number: u32) {
         self.begin_stream(exchange, number);
+    }
+
+    fn park_exchange(&mut self, exchange: ExchangeId, ticks: u32) {
+        self.park(exchange, ticks);
     }
 
     fn hold(&mut self, id: UpstreamId, transport: Transport, deadline: u32) -> io::Result<()> {

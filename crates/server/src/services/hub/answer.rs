@@ -34,6 +34,17 @@ pub(super) struct Responder {
 }
 
 impl Responder {
+    /// The responder for a GET or QUERY of the hub itself, if there is no log and the request is of no page.
+    pub(super) fn for_hub() -> Self {
+        Self { line: Box::default(), cors: Box::default(), is_head: false, is_for_hub: true }
+    }
+
+    /// Returns whether this is not the same as [`Responder::for_hub`].
+    pub(super) fn has_memory(&self) -> bool {
+        let Self { line, cors, is_head, is_for_hub } = self;
+        !line.is_empty() || !cors.is_empty() || *is_head || !is_for_hub
+    }
+
     /// Reads the request. `allowed` are the origins of pages that may use the hub, and `is_for_hub` means that the request
     /// is for the hub itself.
     pub(super) fn of(

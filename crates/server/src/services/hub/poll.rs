@@ -33,32 +33,32 @@ pub(super) const SEARCHES: usize = 16;
 /// A poll that is not answered yet.
 #[derive(Debug)]
 pub(super) struct Poll {
-    reader: Reader,
+    pub(super) reader: Reader,
     /// How long it may wait for an update, in seconds.
-    seconds: u32,
+    pub(super) seconds: u32,
     /// `None` while the history is searched for it.
-    wait: Option<Wait>,
+    pub(super) wait: Option<Wait>,
 }
 
 /// What belongs to a poll that waits for an update.
 #[derive(Debug)]
-struct Wait {
-    subscriber: SubscriberId,
-    connection: u64,
-    alarm: AlarmId,
+pub(super) struct Wait {
+    pub(super) subscriber: SubscriberId,
+    pub(super) connection: u64,
+    pub(super) alarm: AlarmId,
 }
 
 /// The client of a poll.
 #[derive(Debug)]
-struct Reader {
-    audience: Audience,
+pub(super) struct Reader {
+    pub(super) audience: Audience,
     /// The last update that it has.
-    cursor: Sequence,
+    pub(super) cursor: Sequence,
     /// Whether it has named no update. Then the response names the newest one that it may read, for its next request.
-    is_new: bool,
+    pub(super) is_new: bool,
     /// The update that it has named, for the response. The fields of the response are made when they are sent.
-    last_id: Option<Arc<str>>,
-    has_query_token: bool,
+    pub(super) last_id: Option<Arc<str>>,
+    pub(super) has_query_token: bool,
 }
 
 /// Returns the number of seconds that a client is willing to wait for the response (`Prefer: wait=N`, RFC
@@ -140,7 +140,7 @@ impl Hub {
         let exchange = context.id();
         let connection = connection_of(exchange.client);
         if address.is_some() {
-            self.extras.insert(connection, Extra { address, subscriptions: Vec::new() });
+            self.extras.insert(connection, Extra { address, ..Extra::default() });
         }
         let last = self.last();
         let Some(subscriber) = self.subscribers.add(connection, &reader.audience, last, last)
@@ -151,7 +151,9 @@ impl Hub {
         };
         self.polls.insert(connection, exchange.number);
         self.count_polls(&context.worker.counters);
-        let alarm = context.reactor.timer(seconds * 10, EventTarget::Exchange(exchange));
+        let ticks = seconds * 10;
+        let alarm = context.reactor.timer(ticks, EventTarget::Exchange(exchange));
+        context.reactor.park(exchange, ticks);
         let wait = Some(Wait { subscriber, connection, alarm });
         waiting(responder, Poll { reader, seconds, wait })
     }
@@ -221,7 +223,7 @@ impl Hub {
     }
 
     pub(super) fn count_polls(&self, counters: &Counters) {
-        counters.set(Counter::HubPolls, self.polls.len() as u64);
+        counters.set(Counter::HubPolls, (self.polls.len() + self.parked.len()) as u64);
     }
 
     /// Returns the events that a client does not have, in the format of a stream, and whether the history was searched

@@ -89,7 +89,7 @@ impl Hub {
         let ends = Cell::new(0);
         let Self { subscribers, history, shared, polls, extras, rounds, expiries, .. } = self;
         let mut deliver = |connection: u64, message: Message<'_>| {
-            // Most hubs have no long polls: then a delivery looks nothing up.
+            // Most hubs have no long polls that are not parked: then a delivery looks nothing up.
             if !polls.is_empty()
                 && let Some(&number) = polls.get(&connection)
             {
@@ -103,9 +103,10 @@ impl Hub {
                 // The exchange reads the history itself, from its own cursor.
                 return Delivery::Gone;
             }
-            let frame = match message {
-                Message::Update(update) => &update.frame,
-                Message::Comment(frame) | Message::Heartbeat(frame) => frame,
+            let what = match message {
+                Message::Update(update) => StreamSend::Chunk(update.frame.chunk()),
+                Message::Comment(frame) => StreamSend::Chunk(frame.chunk()),
+                Message::Heartbeat(frame) => StreamSend::Heartbeat(frame.chunk()),
                 Message::End => {
                     if send(client_of(connection), StreamSend::End) == Delivery::Full {
                         return Delivery::Full;
@@ -115,7 +116,8 @@ impl Hub {
                     return Delivery::Gone;
                 }
             };
-            let delivery = send(client_of(connection), StreamSend::Chunk(frame.chunk()));
+            // A parked poll is woken, and takes its updates from the history itself.
+            let delivery = send(client_of(connection), what);
             if delivery == Delivery::Gone && !extras.is_empty() {
                 gone.push(connection);
             }

@@ -251,7 +251,7 @@ impl Hub {
         self.limit_lifetime(id, None);
         let subscriptions = self.register(&candidate);
         if address.is_some() || !subscriptions.is_empty() {
-            self.extras.insert(connection, Extra { address, subscriptions });
+            self.extras.insert(connection, Extra { address, subscriptions, responder: None });
         }
         self.care_later(context.reactor);
         let head = responder.head(context, response, Status::Ok);

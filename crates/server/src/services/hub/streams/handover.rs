@@ -136,7 +136,7 @@ impl Hub {
             subscriptions.push(subscription);
         }
         if address.is_some() || !subscriptions.is_empty() {
-            self.extras.insert(connection, Extra { address, subscriptions });
+            self.extras.insert(connection, Extra { address, subscriptions, responder: None });
         }
         self.care_later(context.reactor);
         Some(id.number())
