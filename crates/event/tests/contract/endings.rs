@@ -79,6 +79,25 @@ pub fn reset_with_empty_interest<M: Mechanism>(subject: &Subject) -> Result<(), 
     Ok(())
 }
 
+/// The same for pipes, whose signals call a hang-up input and an error room.
+pub fn pipe_ends_with_empty_interest<M: Mechanism>(subject: &Subject) -> Result<(), String> {
+    if subject.has(Capabilities::ERRORS_NEED_INTEREST) {
+        return Err("without an interest it does not see errors".into());
+    }
+    for reader_stays in [true, false] {
+        let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::pipe());
+        let (stays, goes, sign) = match reader_stays {
+            true => (pair.near, pair.far, Readiness::HANGUP),
+            false => (pair.far, pair.near, Readiness::ERROR),
+        };
+        let token = fixture.add_fd(&stays, Interest::empty());
+        fixture.expect_silence();
+        drop(goes);
+        fixture.expect(token, sign);
+    }
+    Ok(())
+}
+
 fn connecting(to: SocketAddr) -> OwnedFd {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)

@@ -236,8 +236,10 @@ impl SignalledSet {
             if rescan.contains(token) {
                 return;
             }
-            // The band of a hang-up always includes an error: poll(2) shows which of them it is.
-            let unclear = bits & (libc::POLLERR | libc::POLLHUP) as u32 != 0;
+            // The band of a hang-up always includes an error: poll(2) shows which of them it is. A
+            // pipe signals that its other end was closed as input or as room. The interest would
+            // hide that if it is empty, so poll(2) decides then, too.
+            let unclear = interest.is_empty() || bits & (libc::POLLERR | libc::POLLHUP) as u32 != 0;
             if level || unclear || added_period[fd as usize] == period {
                 counters.rescanned += u64::from(!level);
                 rescan.insert(token);
