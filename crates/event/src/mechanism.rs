@@ -123,14 +123,15 @@ pub trait Mechanism: Sized + 'static {
     ///
     /// # Errors
     /// [`Error::AlreadyAdded`]; [`Error::DescriptorTooLarge`] (`select`); [`Error::CannotWait`] for
-    /// files that the kernel never reports: regular files and directories, except with `poll`,
-    /// `select` and `devpoll` ([`Capabilities::TAKES_FILES`]); with `rtsig` also files that send no
-    /// signals, such as eventfds; [`Error::Io`] (epoll: ENOSPC, ENOMEM).
+    /// files that are always ready, which the kernel never reports: regular files, directories and
+    /// devices such as /dev/null, except with `poll`, `select` and `devpoll`
+    /// ([`Capabilities::TAKES_FILES`]); with `rtsig` also files that send no signals, such as
+    /// eventfds; [`Error::Io`] (epoll: ENOSPC, ENOMEM).
     ///
     /// Mechanisms with [`Capabilities::BATCHED_CHANGES`] may report a refusal at the next wait,
     /// once, as an event with only [`crate::Readiness::ERROR`]. `epoll-ctlv` and `uring-poll` do so
-    /// for regular files, because checking the kind of each descriptor would be a system call per
-    /// connection.
+    /// for files that are always ready, because checking the kind of each descriptor would be a
+    /// system call per connection.
     fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error>;
 
     /// Replaces the interest in `token`. With an empty interest only errors and hang-ups are

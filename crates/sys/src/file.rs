@@ -1,6 +1,6 @@
 //! Descriptors of any kind: read, write, close, eventfd, sendfile.
 
-use super::{Call, count};
+use super::{Call, EpollOp, count, epoll_create, epoll_ctl};
 use rustix::{
     event::EventfdFlags,
     pipe::{PipeFlags, pipe_with},
@@ -8,7 +8,7 @@ use rustix::{
 use std::{
     io,
     mem::MaybeUninit,
-    os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd},
 };
 
 /// read(2).
@@ -55,10 +55,22 @@ pub fn is_open(fd: RawFd) -> bool {
     count(Call::Fcntl, || unsafe { libc::fcntl(fd, libc::F_GETFD) }) >= 0
 }
 
-/// Whether the number `fd` is a regular file or a directory (fstat(2)): those are always ready, so no
-/// mechanism waits for them.
-pub fn is_file(fd: RawFd) -> bool {
-    file_type(fd).is_some_and(|kind| matches!(kind, libc::S_IFREG | libc::S_IFDIR))
+/// Whether the file that is open as `fd` has no wait queue: it is always ready, so no mechanism waits
+/// for it. Such are nearly all regular files and directories, and devices such as /dev/null.
+///
+/// fstat(2) suffices for sockets and pipes. For other files it takes three more system calls:
+/// epoll_ctl(2) refuses files without a wait queue.
+pub fn lacks_wait_queue(fd: RawFd) -> bool {
+    let kind = file_type(fd);
+    if matches!(kind, Some(libc::S_IFSOCK | libc::S_IFIFO)) {
+        return false;
+    }
+    match epoll_create() {
+        Ok(epoll) => epoll_ctl(epoll.as_fd(), EpollOp::Add, fd, 0, 0)
+            .is_err_and(|error| error.raw_os_error() == Some(libc::EPERM)),
+        // No descriptor is left.
+        Err(_) => matches!(kind, Some(libc::S_IFREG | libc::S_IFDIR)),
+    }
 }
 
 /// The type of the file that is open as `fd` (inode(7)); `None` if `fd` is not open.

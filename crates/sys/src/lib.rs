@@ -5,7 +5,7 @@
 //! rustix provides most of them: its calls are typed, inline, and not cancellation points
 //! (pthreads(7)). These use the C library instead:
 //!
-//! - `epoll_ctl`, `is_open`, `is_file`, `socket_protocol`, `send_signals` take the number of a
+//! - `epoll_ctl`, `is_open`, `lacks_wait_queue`, `socket_protocol`, `send_signals` take the number of a
 //!   descriptor that may already be closed; rustix requires an open one. The same holds for `ppoll` and
 //!   `pselect`, whose arrays also have holes (-1).
 //! - `epoll_wait` and `epoll_pwait2` are two mechanisms to compare; rustix chooses between such calls

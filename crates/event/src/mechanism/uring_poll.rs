@@ -9,8 +9,8 @@
 //! - A request may end: its completion lacks IORING_CQE_F_MORE because the completion queue was full,
 //!   or because the thread that armed it has ended. The next wait arms it again, and it reports at once
 //!   if the descriptor is ready, so no event is lost.
-//! - Regular files have no wait queue: their request ends at once. They are refused as with epoll,
-//!   but the refusal arrives as an event of the next wait.
+//! - Regular files, and devices such as /dev/null, have no wait queue: their request ends at once. They
+//!   are refused as with epoll, but the refusal arrives as an event of the next wait.
 //! - The completion queue may overflow. The kernel keeps the completions that did not fit, and the next
 //!   wait fetches them.
 //! - The user data is the token. A completion of a registration that has ended is recognised by its
@@ -328,10 +328,10 @@ impl UringPoll {
 
     /// Arms `token` again, whose request has ended by itself; false if its descriptor cannot be
     /// waited for. A request ends when the completion queue is full, but also at once if the file
-    /// has no wait queue: a regular file would be armed and reported for ever.
+    /// has no wait queue: a regular file or /dev/null would be armed and reported for ever.
     #[cold]
     fn rearm(&mut self, token: Token) -> bool {
-        if sys::is_file(token.fd) {
+        if sys::lacks_wait_queue(token.fd) {
             return false;
         }
         self.rearm_count += 1;

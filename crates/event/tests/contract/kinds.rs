@@ -10,6 +10,7 @@ use pollux_testkit::{
 };
 use rustix::io::Errno;
 use std::{
+    fs::File,
     net::{Ipv4Addr, TcpListener, TcpStream},
     os::fd::{AsFd, BorrowedFd},
     time::Duration,
@@ -85,7 +86,16 @@ pub fn listener<M: Mechanism>(subject: &Subject) -> Result<(), String> {
 /// does. Without it they are refused": by `add`, or at the next wait as an event with ERROR and
 /// nothing else, once.
 pub fn regular_file<M: Mechanism>(subject: &Subject) {
-    let file = tempfile::tempfile().expect("a file");
+    always_ready::<M>(subject, tempfile::tempfile().expect("a file"));
+}
+
+/// The same holds for devices without a wait queue: a mechanism with edges once reported them at every
+/// wait.
+pub fn device_without_a_wait_queue<M: Mechanism>(subject: &Subject) {
+    always_ready::<M>(subject, File::open("/dev/null").expect("the device"));
+}
+
+fn always_ready<M: Mechanism>(subject: &Subject, file: File) {
     let mut fixture = Fixture::<M>::new(subject);
     // Events of the supported descriptors still arrive.
     let pair = Pair::unix();

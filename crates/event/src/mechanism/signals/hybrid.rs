@@ -226,9 +226,9 @@ impl Hybrid {
 
     /// Adds the partner's registration `token` to the signals' side.
     fn add_to_signals(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
-        // poll(2) and /dev/poll accept regular files. With epoll as the partner the check would be an
-        // unnecessary system call, because epoll has refused them.
-        if self.level && sys::is_file(token.fd) {
+        // poll(2) and /dev/poll accept files that are always ready. With epoll as the partner the
+        // check would be an unnecessary system call, because epoll has refused them.
+        if self.level && sys::lacks_wait_queue(token.fd) {
             return Err(Error::CannotWait { fd: token.fd, reason: NO_FILES });
         }
         if self.mode == Mode::Partner {
