@@ -84,8 +84,10 @@ const fn reply_message_bytes(max_replies: usize) -> usize {
 #[derive(Debug)]
 pub(crate) struct Handoff {
     /// A SOCK_SEQPACKET socket, which preserves message boundaries.
-    socket: Option<OwnedFd>,
+    socket: OwnedFd,
     partner: Option<JoinHandle<()>>,
+    /// The process that started the partner thread.
+    owner: u32,
     /// The partner thread has a request to poll and has not replied.
     reply_pending: bool,
     replies: Vec<u8>,
@@ -106,8 +108,9 @@ impl Handoff {
             .spawn(move || PartnerThread::new(partner_end, max_replies).run())
             .map_err(Error::io("clone"))?;
         let mut handoff = Self {
-            socket: Some(own_end),
+            socket: own_end,
             partner: Some(partner),
+            owner: std::process::id(),
             reply_pending: false,
             replies: Vec::with_capacity(reply_message_bytes(max_replies)),
             cursor: 0,
@@ -124,10 +127,9 @@ impl Handoff {
     }
 
     fn send(&self, message: Message) -> Result<(), Error> {
-        let socket = self.socket.as_ref().expect("open until it is dropped");
         // Blocks if necessary: the partner thread reads in every iteration of its loop.
         loop {
-            match sys::send(socket.as_fd(), &message.to_bytes(), false) {
+            match sys::send(self.socket.as_fd(), &message.to_bytes(), false) {
                 Ok(_) => return Ok(()),
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
                 Err(source) => return Err(Error::Io { call: "sendto (partner thread)", source }),
@@ -159,8 +161,7 @@ impl Handoff {
             self.send(Message::Poll)?;
             self.reply_pending = true;
         }
-        let socket = self.socket.as_ref().expect("open until it is dropped");
-        let mut entry = [PollFd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
+        let mut entry = [PollFd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
         match sys::ppoll(&mut entry, timeout) {
             Ok(0) => return Ok(0),
             Ok(_) => {}
@@ -168,7 +169,7 @@ impl Handoff {
             Err(source) => return Err(Error::Io { call: "ppoll", source }),
         }
         self.replies.resize(self.replies.capacity(), 0);
-        let taken = sys::recv(socket.as_fd(), &mut self.replies);
+        let taken = sys::recv(self.socket.as_fd(), &mut self.replies);
         self.replies.truncate(*taken.as_ref().unwrap_or(&0));
         match taken {
             Ok(0) => {
@@ -218,20 +219,19 @@ impl Handoff {
         let [handed_over, hand_over_ns, waits] = Self::STATISTICS;
         [(handed_over, self.handed_over), (hand_over_ns, self.hand_over_ns), (waits, self.waits)]
     }
-
-    /// Drops the handle in a forked child, where the thread does not exist.
-    pub(crate) fn abandon(mut self) {
-        drop(self.partner.take());
-    }
 }
 
 impl Drop for Handoff {
     fn drop(&mut self) {
-        // The partner thread ends when this end of the socket is closed.
-        self.socket = None;
-        if let Some(partner) = self.partner.take() {
-            let _ = partner.join();
+        let Some(partner) = self.partner.take() else { return };
+        // In a forked child the thread does not exist, and the parent's must go on.
+        if self.owner != std::process::id() {
+            return;
         }
+        // The partner thread ends when it reads the end of the stream. A close is not enough for that:
+        // children that were forked since may have copies of the socket.
+        let _ = sys::shutdown_write(self.socket.as_fd());
+        let _ = partner.join();
     }
 }
 
@@ -365,5 +365,38 @@ impl PartnerThread {
                 Err(_) => return false,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn begin() -> Handoff {
+        Handoff::begin(&Registrations::default(), 16).expect("a partner thread")
+    }
+
+    /// The thread does not exist in the child, where joining it once panicked.
+    #[test]
+    fn a_forked_child_drops_its_copy_and_the_parents_partner_goes_on() {
+        let mut partner = Some(begin());
+        pollux_testkit::in_child(|| drop(partner.take()));
+        let mut partner = partner.expect("the child dropped its own copy");
+        assert_eq!(partner.wait(Some(Duration::ZERO)).expect("the partner thread is there"), 0);
+    }
+
+    /// A child that lives on has a copy of the socket. The drop once waited for that child's end.
+    #[test]
+    fn a_copy_of_the_socket_does_not_keep_the_partner_thread() {
+        let partner = begin();
+        let copy = partner.socket.try_clone().expect("dup");
+        let (done, dropped) = mpsc::channel();
+        thread::spawn(move || {
+            drop(partner);
+            let _ = done.send(());
+        });
+        dropped.recv_timeout(Duration::from_secs(20)).expect("the partner thread has ended");
+        drop(copy);
     }
 }

@@ -276,8 +276,7 @@ impl Mechanism for RtSignals {
     /// The child takes over the descriptors, and the parent no longer gets their signals (fcntl(2):
     /// the owner belongs to the open file description, which both share).
     fn reopen_after_fork(&mut self) -> Result<(), Error> {
-        if let Some(partner) = self.handoff.take() {
-            partner.abandon();
+        if self.handoff.take().is_some() {
             self.signals.unmute()?;
         }
         let had_waker = self.signals.reopen_after_fork(&self.registrations);
