@@ -35,7 +35,7 @@ extern "C" {
 #define POLLUX_OVERFLOWS 8              /* the kernel's queue may overflow; it recovers */
 #define POLLUX_CLOSE_REMOVES 16         /* close() alone removes a descriptor */
 #define POLLUX_SPURIOUS_WAKEUPS 32      /* waits may return for other events */
-#define POLLUX_ONE_OWNER 64             /* an open file reports to one set only */
+#define POLLUX_ONE_OWNER 64             /* an open file reports to one set, by one descriptor */
 #define POLLUX_ERRORS_NEED_INTEREST 128 /* without interest no errors are reported */
 #define POLLUX_TAKES_FILES 256          /* regular files can be added; always ready */
 #define POLLUX_USES_RING 512            /* waits with io_uring, which seccomp must allow */

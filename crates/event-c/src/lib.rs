@@ -51,7 +51,7 @@ pub const POLLUX_OVERFLOWS: u32 = 8;
 pub const POLLUX_CLOSE_REMOVES: u32 = 16;
 /// Capability: a wait may return for a descriptor whose interest does not include the event.
 pub const POLLUX_SPURIOUS_WAKEUPS: u32 = 32;
-/// Capability: an open file description reports to one set only.
+/// Capability: an open file description reports to one set only, by one of its descriptors.
 pub const POLLUX_ONE_OWNER: u32 = 64;
 /// Capability: with an empty interest not even errors are reported.
 pub const POLLUX_ERRORS_NEED_INTEREST: u32 = 128;

@@ -43,7 +43,9 @@ bitflags::bitflags! {
         const SPURIOUS_WAKEUPS = 1 << 5;
         /// The kernel reports an open file description to one interest set only: adding it to a
         /// second set, or [`Mechanism::reopen_after_fork`] in a child, takes it from the first (RT
-        /// signals: `F_SETOWN_EX` belongs to the description, not to the descriptor).
+        /// signals: `F_SETOWN_EX` belongs to the description, not to the descriptor). Of two
+        /// descriptors of one description (dup(2), or a terminal as standard input and output) only the
+        /// one added first is reported, and removing one of them silences both.
         const ONE_OWNER = 1 << 6;
         /// With an empty interest not even errors and hang-ups are reported, and with an interest in
         /// writing alone no hang-up: select(2) has no set for them.
@@ -81,7 +83,8 @@ pub struct Description {
 /// An event says that its descriptor was ready when the kernel looked. The state may have changed
 /// since: **every event may be spurious**, and the read or write that follows may return `WouldBlock`.
 /// Errors and hang-ups are reported regardless of the interest, except with
-/// [`Capabilities::ERRORS_NEED_INTEREST`].
+/// [`Capabilities::ERRORS_NEED_INTEREST`] and except those for which the kernel sends no signal
+/// ([`signals`]).
 ///
 /// With [`Capabilities::EDGE`] the caller must read (or write) until `WouldBlock`, or remember that it
 /// did not: no further event reports the rest. If a descriptor is ready when it is added, or when its

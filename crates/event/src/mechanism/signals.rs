@@ -2,6 +2,17 @@
 //!
 //! Both use a `signalled_set`: the signal `queue`, the descriptors that must be polled again
 //! (`rescan`), and `writability` for sockets whose signal is not reliable.
+//!
+//! # Without a signal
+//!
+//! The kernel sends no signal in these cases. `rtsig` does not report them, and `hybrid` only while it
+//! waits for its partner; use another mechanism for such descriptors.
+//!
+//! - The other side of a terminal is closed (a pty's master or slave). Data is signalled.
+//! - The peer of a UNIX socket shuts down one direction after the other: the end of the stream is
+//!   reported, the hang-up that follows is not.
+//! - The set has two descriptors of one open file description: see
+//!   [`Capabilities::ONE_OWNER`](crate::Capabilities::ONE_OWNER).
 
 mod event_rate;
 mod handoff;

@@ -1,7 +1,7 @@
 //! More than one interest set.
 
 use crate::{fixture::Fixture, subject::Subject};
-use pollux_event::{Capabilities, Mechanism, Readiness};
+use pollux_event::{Capabilities, Interest, Mechanism, Readiness};
 use pollux_testkit::{Pair, drain};
 use std::thread;
 
@@ -34,6 +34,22 @@ pub fn one_descriptor_in_two_sets<M: Mechanism>(subject: &Subject) -> Result<(),
     one.remove(tokens.0).expect("remove");
     other.expect(tokens.1, Readiness::READABLE);
     one.expect_silence();
+    Ok(())
+}
+
+/// A descriptor and its duplicate are two registrations, and each is reported.
+pub fn two_descriptors_of_one_file<M: Mechanism>(subject: &Subject) -> Result<(), String> {
+    if subject.has(Capabilities::ONE_OWNER) {
+        return Err("an open file description reports by one of its descriptors only".into());
+    }
+    let (mut fixture, pair) = (Fixture::<M>::new(subject), Pair::unix());
+    let copy = pair.near.try_clone().expect("dup");
+    let tokens = [fixture.add_near(&pair), fixture.add_fd(&copy, Interest::READ)];
+    pair.send(b"x");
+    fixture.expect_all(&tokens);
+    fixture.remove(tokens[1]).expect("remove");
+    pair.send(b"y");
+    fixture.expect(tokens[0], Readiness::READABLE);
     Ok(())
 }
 

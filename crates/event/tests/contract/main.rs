@@ -100,8 +100,8 @@ cases! {
     scale: one_of_many, half_of_many, all_of_many, no_descriptor_starves,
         no_descriptor_starves_unread if level, refusal_of_large_numbers;
     fork: child_reopens, child_changes_are_its_own, waker_of_the_parent_is_its_own;
-    instances: two_in_one_thread, one_descriptor_in_two_sets, one_outlives_the_other,
-        one_a_thread;
+    instances: two_in_one_thread, one_descriptor_in_two_sets, two_descriptors_of_one_file,
+        one_outlives_the_other, one_a_thread;
     kinds: unix_stream, pipe, eventfd, datagram, listener, regular_file,
         device_without_a_wait_queue;
     traffic: level_after_a_send_unasked if level, answers_to_a_busy_tcp_peer, answers_to_a_busy_unix_peer;
