@@ -88,7 +88,8 @@ impl FdSet {
 #[inline]
 pub(super) fn timespec(time: Duration) -> libc::timespec {
     libc::timespec {
-        tv_sec: time.as_secs().min(i64::MAX as u64) as _,
+        // As large as a `long` at most, because the field has 32 bits on some architectures.
+        tv_sec: time.as_secs().min(libc::c_long::MAX as u64) as _,
         tv_nsec: time.subsec_nanos() as _,
     }
 }
