@@ -2,6 +2,9 @@
 // Compiled and run to check that the header is valid C++ and needs no other header of this project.
 #include <sys/devpoll.h>
 
+// Before the other headers: the macro needs no type that only those define.
+enum { ROOM_IN_BYTES = DP_MMAP_SIZE(2) };
+
 #include <cstdio>
 #include <fcntl.h>
 #include <unistd.h>

@@ -20,6 +20,6 @@ typedef struct pollfd pollfd_t;
 typedef struct dvpoll dvpoll_t;
 
 /* Number of bytes to mmap() after DP_ALLOC of n results. */
-#define DP_MMAP_SIZE(n) ((size_t)(n) * sizeof(struct pollfd))
+#define DP_MMAP_SIZE(n) (sizeof(struct pollfd) * (n))
 
 #endif /* _SYS_DEVPOLL_H */
