@@ -87,6 +87,9 @@ int pollux_wait(struct pollux_set *set, int timeout_ms);
 /* The next event of the last wait: 1, or 0 when there is none left. */
 int pollux_next(struct pollux_set *set, struct pollux_event *event);
 
+/* After fork(), in the child: gives the set kernel objects of its own, with the same tokens. */
+int pollux_reopen_after_fork(struct pollux_set *set);
+
 int pollux_waker_open(struct pollux_set *set, struct pollux_waker **waker);
 
 /* Makes the set's wait return: from any thread and from signal handlers. */

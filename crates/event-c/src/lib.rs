@@ -371,6 +371,22 @@ pub unsafe extern "C" fn pollux_next(set: *mut pollux_set, event: *mut pollux_ev
     unsafe { with_set(set, work) }
 }
 
+/// After fork(2), in the child: gives the set kernel objects of its own, with the same descriptors,
+/// interest and tokens. Before that the child shares those of its parent and may only close the set.
+/// Wakers of the parent do not wake the child. 0 or a negated error number.
+///
+/// # Safety
+/// `set` is NULL or an open set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pollux_reopen_after_fork(set: *mut pollux_set) -> c_int {
+    let work = |set: &mut pollux_set| {
+        let reopened = set.mechanism.reopen_after_fork();
+        reopened.map(|()| 0).map_err(|error| number_of(&error))
+    };
+    // SAFETY: by the contract.
+    unsafe { with_set(set, work) }
+}
+
 /// Opens a waker of the set. 0 or a negated error number.
 ///
 /// # Safety

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "pollux.h"
@@ -125,6 +126,37 @@ static void serve(struct pollux_set *set)
 	CHECK(pollux_close_fd(set, listening, listener) == 0);
 }
 
+/* A child has the set with the same token, and leaves the parent's as it is. */
+static void fork_with(struct pollux_set *set)
+{
+	struct pollux_event event;
+	uint64_t token;
+	int ends[2], status, waits = 0;
+	pid_t child;
+
+	CHECK(pipe(ends) == 0);
+	CHECK(fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0);
+	CHECK(pollux_add(set, ends[0], POLLUX_READ, &token) == 0);
+	child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		CHECK(pollux_reopen_after_fork(set) == 0);
+		CHECK(write(ends[1], "x", 1) == 1);
+		do {
+			CHECK(++waits <= 10);
+			CHECK(pollux_wait(set, 20000) >= 0);
+		} while (pollux_next(set, &event) == 0);
+		CHECK(event.token == token && event.fd == ends[0]);
+		CHECK(pollux_remove(set, token) == 0);
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	CHECK(pollux_remove(set, token) == 0);
+	close(ends[0]);
+	close(ends[1]);
+}
+
 /* What cannot be right is an error and no crash. */
 static void misuse(struct pollux_set *set)
 {
@@ -171,6 +203,7 @@ static void misuse(struct pollux_set *set)
 	CHECK(pollux_wait(NULL, 0) == -EINVAL);
 	CHECK(pollux_capabilities(NULL) == 0);
 	CHECK(pollux_waker_open(set, NULL) == -EINVAL);
+	CHECK(pollux_reopen_after_fork(NULL) == -EINVAL);
 	pollux_wake(NULL);
 	pollux_waker_close(NULL);
 	pollux_close(NULL);
@@ -193,6 +226,7 @@ int main(int count, char **arguments)
 	}
 	CHECK(pollux_open(arguments[1], 0, &set) == 0);
 	serve(set);
+	fork_with(set);
 	misuse(set);
 	pollux_close(set);
 	return 0;
