@@ -213,6 +213,7 @@ static void misuse(struct pollux_set *set)
 int main(int count, char **arguments)
 {
 	struct pollux_set *set;
+	struct pollux_waker *waker;
 
 	if (count < 2) {
 		const char *name;
@@ -228,6 +229,10 @@ int main(int count, char **arguments)
 	serve(set);
 	fork_with(set);
 	misuse(set);
+	/* A waker may outlive its set: no signal (SIGPIPE) ends the program. */
+	CHECK(pollux_waker_open(set, &waker) == 0);
 	pollux_close(set);
+	pollux_wake(waker);
+	pollux_waker_close(waker);
 	return 0;
 }

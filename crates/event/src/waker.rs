@@ -13,8 +13,9 @@ use std::{
 pub struct Waker {
     /// An eventfd, the writing end of a pipe, or one of two sockets.
     written: Arc<OwnedFd>,
-    /// The other socket; otherwise the same as `written`. The waker keeps it open, because a write
-    /// to a socket whose other end is closed raises SIGPIPE.
+    /// The reading end of the pipe, or the other socket; otherwise the same as `written`. The waker
+    /// keeps it open, because it may outlive its set, and a write to a pipe or socket whose other end
+    /// is closed raises SIGPIPE.
     read: Arc<OwnedFd>,
 }
 
@@ -27,22 +28,18 @@ impl Waker {
     /// # Errors
     /// [`Error::Io`] (EMFILE, ENFILE, ENOMEM).
     pub fn new() -> Result<Self, Error> {
-        Ok(Self::with_one(sys::eventfd().map_err(Error::io("eventfd"))?))
+        let fd = Arc::new(sys::eventfd().map_err(Error::io("eventfd"))?);
+        Ok(Self { written: fd.clone(), read: fd })
     }
 
-    fn with_one(fd: OwnedFd) -> Self {
-        let fd = Arc::new(fd);
-        Self { written: fd.clone(), read: fd }
-    }
-
-    /// A waker that writes to a pipe, and the pipe's reading end: pipes send RT signals, eventfds
-    /// do not. Both ends are non-blocking.
+    /// A waker that writes to a pipe: pipes send RT signals, eventfds do not. Both ends are
+    /// non-blocking.
     ///
     /// # Errors
     /// [`Error::Io`] (EMFILE, ENFILE, ENOMEM).
-    pub(crate) fn over_pipe() -> Result<(Self, OwnedFd), Error> {
+    pub(crate) fn over_pipe() -> Result<Self, Error> {
         let (read, written) = sys::pipe().map_err(Error::io("pipe2"))?;
-        Ok((Self::with_one(written), read))
+        Ok(Self { written: Arc::new(written), read: Arc::new(read) })
     }
 
     /// A waker that writes to a socket: sockets give /dev/poll hints, eventfds do not, and a set
@@ -82,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_wake_up_that_fails_leaves_errno_alone() {
-        let (waker, _read) = Waker::over_pipe().unwrap();
+        let waker = Waker::over_pipe().unwrap();
         // A pipe holds 64 KiB: the 8,193rd write and all later ones are refused with EAGAIN.
         for _ in 0..10_000 {
             waker.wake();

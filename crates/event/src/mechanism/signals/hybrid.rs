@@ -44,7 +44,7 @@ use crate::{
 };
 use pollux_sys as sys;
 use std::{
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
 
@@ -545,7 +545,7 @@ impl Mechanism for Hybrid {
     fn waker(&mut self) -> Result<Waker, Error> {
         let (waker, _) = self.signals.waker()?;
         if self.waker_token.is_none() {
-            let read = self.signals.waker_pipe().expect("just made").as_fd();
+            let read = self.signals.waker_pipe().expect("just made");
             let token = polling!(&mut self.partner, partner => partner.add(read, Interest::READ))?;
             self.waker_token = Some(token);
         }

@@ -14,7 +14,7 @@ use crate::{
 };
 use pollux_sys as sys;
 use std::{
-    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, BorrowedFd, RawFd},
     time::{Duration, Instant},
 };
 
@@ -33,7 +33,7 @@ pub(crate) struct SignalledSet {
     next: usize,
     /// Level-triggered: report for as long as the descriptor is ready.
     level: bool,
-    waker: Option<(Waker, OwnedFd)>,
+    waker: Option<Waker>,
     /// Signals taken since the queue was last found empty.
     backlog: u64,
     counters: SignalCounters,
@@ -219,7 +219,7 @@ impl SignalledSet {
             }
             timeout = zero;
         }
-        let waker = self.waker.as_ref().map_or(-1, |(_, read)| read.as_raw_fd());
+        let waker = self.waker.as_ref().map_or(-1, |waker| waker.as_fd().as_raw_fd());
         let mut woken = false;
         let rescan = &mut self.rescan;
         let (added_period, period, level) = (&self.added_period, self.period, self.level);
@@ -350,27 +350,27 @@ impl SignalledSet {
     /// The waker, and the reading end of its pipe for the mechanism's other interest set.
     pub(crate) fn waker(&mut self) -> Result<(Waker, RawFd), Error> {
         if self.waker.is_none() {
-            let (waker, read) = Waker::over_pipe()?;
-            self.queue.arm(read.as_raw_fd())?;
-            self.waker = Some((waker, read));
+            let waker = Waker::over_pipe()?;
+            self.queue.arm(waker.as_fd().as_raw_fd())?;
+            self.waker = Some(waker);
         }
-        let (waker, read) = self.waker.as_ref().expect("just made");
-        Ok((waker.clone(), read.as_raw_fd()))
+        let waker = self.waker.as_ref().expect("just made");
+        Ok((waker.clone(), waker.as_fd().as_raw_fd()))
     }
 
     /// The reading end of the waker's pipe, if there is a waker.
-    pub(crate) fn waker_pipe(&self) -> Option<&OwnedFd> {
-        self.waker.as_ref().map(|(_, read)| read)
+    pub(crate) fn waker_pipe(&self) -> Option<BorrowedFd<'_>> {
+        self.waker.as_ref().map(Waker::as_fd)
     }
 
     /// Empties the waker's pipe. True if it contained a wake-up.
     pub(crate) fn drain_waker(&self) -> bool {
-        let Some((_, read)) = &self.waker else { return false };
+        let Some(waker) = &self.waker else { return false };
         let mut any = false;
         // Bounded by the pipe's capacity of 64 KiB. A wake-up written meanwhile has sent another
         // signal.
         for _ in 0..64 {
-            match sys::read(read.as_fd(), &mut [0; 1024]) {
+            match sys::read(waker.as_fd(), &mut [0; 1024]) {
                 Ok(taken) if taken > 0 => any = true,
                 _ => break,
             }
