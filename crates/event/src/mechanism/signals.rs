@@ -3,6 +3,14 @@
 //! Both use a `signalled_set`: the signal `queue`, the descriptors that must be polled again
 //! (`rescan`), and `writability` for sockets whose signal is not reliable.
 //!
+//! # Effects on the process
+//!
+//! A set takes one real-time signal, the first free one unless the option `signal` names one, and
+//! SIGIO, which reports that the queue is full. Both are ignored (SIG_IGN) from then on: also after
+//! the set is dropped, because a descriptor that is still open may send them, and in programs that are
+//! started later. The thread that opened the set blocks both until the set is dropped. A descriptor that
+//! was not removed before that keeps O_ASYNC and its owner (fcntl(2)).
+//!
 //! # Without a signal
 //!
 //! The kernel sends no signal in these cases. `rtsig` does not report them, and `hybrid` only while it
