@@ -273,6 +273,12 @@ impl Transport {
         sys::shutdown_write(self.as_fd())
     }
 
+    /// Makes the close of the socket a reset, for an incomplete stream whose end would look like the proper
+    /// end. A UNIX socket has no reset.
+    pub(crate) fn reset_on_close(&self) {
+        let _ = sys::reset_on_close(self.as_fd());
+    }
+
     /// Announces the proper end of the stream, if the transport can do so (close_notify). Called before a
     /// connection without unsent output is closed.
     pub(crate) fn say_end(&mut self) {

@@ -209,6 +209,8 @@ impl<A: Service> Blocking<A> {
         let Self { service, rules, worker, reactor, .. } = self;
         if client.connection.has_ended_well() && !client.is_broken {
             client.transport.say_end();
+        } else if client.connection.needs_reset() {
+            client.transport.reset_on_close();
         }
         let (id, socket) = (client.id, None);
         let mut adapter = Adapter { service, rules, worker, reactor, client: id, socket };

@@ -488,6 +488,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let Some((transport, Peer::Client(connection))) = slot.parts() else { return };
         if connection.has_ended_well() {
             transport.say_end();
+        } else if connection.needs_reset() {
+            transport.reset_on_close();
         }
         if !connection.is_idle() {
             self.worker.begin_iteration();

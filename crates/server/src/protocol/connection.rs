@@ -43,6 +43,8 @@ bitflags::bitflags! {
         const INPUT_ENDED = 1 << 1;
         /// The last response is incomplete, and the connection's end must not make it look complete.
         const CUT = 1 << 2;
+        /// Only the end of the connection ends the content of the last response.
+        const UNFRAMED = 1 << 3;
     }
 }
 
@@ -218,6 +220,8 @@ impl<X> Connection<X> {
         let ended = self.has_ended();
         match self.phase {
             ConnectionPhase::Closing if ended || !self.flags.contains(Flags::UNREAD) => Need::Close,
+            // To close this side's direction first would look like the end of the response.
+            ConnectionPhase::Closing if self.needs_reset() => Need::Close,
             ConnectionPhase::Closing => Need::Linger,
             ConnectionPhase::Lingering => {
                 let discarded = work.map_or(0, |work| work.discarded);
@@ -323,6 +327,15 @@ impl<X> Connection<X> {
     /// Returns whether the last response is incomplete.
     pub(crate) fn is_cut(&self) -> bool {
         self.flags.contains(Flags::CUT)
+    }
+
+    /// Returns whether a response is incomplete that the end of the connection would make look complete,
+    /// because nothing else ends its content: a client of HTTP/1.0 has no chunks. Only a reset shows it.
+    pub(crate) fn needs_reset(&self) -> bool {
+        let exchange = self.exchange();
+        let is_unframed = self.flags.contains(Flags::UNFRAMED)
+            || exchange.is_some_and(|exchange| exchange.terms.framing == Framing::Close);
+        is_unframed && !self.has_ended_well()
     }
 
     /// Returns the number of requests received so far.

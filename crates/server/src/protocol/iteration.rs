@@ -348,6 +348,7 @@ impl<'r, X> Iteration<'r, X> {
         self.connection.phase = ConnectionPhase::Closing;
         // A client that received 100 (Continue) may have sent more by now.
         self.connection.flags.set(Flags::UNREAD, terms.wants_more);
+        self.connection.flags.set(Flags::UNFRAMED, terms.framing == Framing::Close);
         if let Some(work) = self.connection.work_mut() {
             let has_input = !work.input.is_empty();
             work.forget_input();

@@ -3,6 +3,7 @@
 
 use super::*;
 use pollux_testkit::{Port, origin::Origin};
+use std::io::{ErrorKind, Read};
 
 /// Starts an origin that answers each request with `reply`; `keeps` decides whether it keeps the
 /// connection open.
@@ -91,6 +92,25 @@ fn a_truncated_reply_stays_truncated() {
             assert!(all.contains("half") && !all.ends_with("0\r\n\r\n"), "{engine}: {all}");
             assert!(!all.contains("nonsense"), "{engine}: {all}");
             assert_eq!(origin.requests(), 1, "{engine}");
+            fixture.stop();
+        }
+    });
+}
+
+/// A client of HTTP/1.0 has no chunks, so only a reset shows that a reply is incomplete. Regression: its end
+/// was the proper end of the connection.
+#[test]
+fn a_truncated_reply_is_reset_for_a_client_without_chunks() {
+    on_every_engine(|engine| {
+        for option in ["close", "keep-alive"] {
+            let reply = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhalf";
+            let origin = saying(reply.into(), false);
+            let fixture = Fixture::new(&[&origin.url()], |config, _| serve_with(config, engine));
+            let mut client = fixture.client();
+            client.send(format!("GET / HTTP/1.0\r\nHost: t\r\nConnection: {option}\r\n\r\n"));
+            let mut all = Vec::new();
+            let end = client.socket().read_to_end(&mut all).map_err(|error| error.kind());
+            assert_eq!(end, Err(ErrorKind::ConnectionReset), "{engine}: {}", all.escape_ascii());
             fixture.stop();
         }
     });
