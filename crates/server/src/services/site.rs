@@ -54,12 +54,21 @@ impl Site {
         else {
             return false;
         };
+        self.has_path(path, now_tick)
+    }
+
+    fn has_path(&mut self, path: &[u8], now_tick: u32) -> bool {
         // A path that is not valid for a file may be valid for an origin.
         const NOT_HERE: [Status; 2] = [Status::NotFound, Status::BadRequest];
         match self.files.find(path, now_tick) {
             Err(Miss::Status(status)) => !NOT_HERE.contains(&status),
             Err(Miss::NoIndex) => self.files.rules().listing,
-            Ok(_) | Err(Miss::NeedsSlash) => true,
+            // The redirect is for the site only if the path with the slash is: an origin may redirect that
+            // path back, and the client would never arrive.
+            Err(Miss::NeedsSlash) => {
+                !path.ends_with(b"/") && self.has_path(&[path, b"/"].concat(), now_tick)
+            }
+            Ok(_) => true,
         }
     }
 

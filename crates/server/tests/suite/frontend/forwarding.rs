@@ -105,6 +105,36 @@ fn paths_have_their_origins_and_origins_their_turns() {
     server.stop(Duration::from_secs(5)).unwrap();
 }
 
+/// Regression: clients were sent from the path of a directory without an index to that path with a slash,
+/// which the origin answers. If the origin sends clients back, they never arrive.
+#[test]
+fn a_directory_without_an_index_is_no_file() {
+    let origin = Origin::start(|request| request.ok("of the origin"));
+    for lists in [false, true] {
+        let fixture = Fixture::new(&[&origin.url()], |config, _| {
+            config.site.rules.listing = lists;
+        });
+        let root = fixture.directory.path();
+        for name in ["bare", "indexed"] {
+            std::fs::create_dir(root.join(name)).unwrap();
+        }
+        std::fs::write(root.join("indexed/index.html"), "indexed").unwrap();
+        let mut client = fixture.client();
+        let sent = client.get("/indexed");
+        assert_eq!((sent.status, sent.field("location")), (301, Some("/indexed/")));
+        assert_eq!(client.get("/indexed/").text(), "indexed");
+        let bare = client.get("/bare");
+        if lists {
+            assert_eq!((bare.status, bare.field("location")), (301, Some("/bare/")));
+            assert_eq!(client.get("/bare/").status, 200);
+        } else {
+            assert_eq!(bare.text(), "of the origin");
+            assert_eq!(client.get("/bare/").text(), "of the origin");
+        }
+        fixture.stop();
+    }
+}
+
 #[test]
 fn what_must_not_be_passed_on_is_answered_here() {
     let origin = Origin::start(|request| {
