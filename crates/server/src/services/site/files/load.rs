@@ -290,7 +290,12 @@ fn content_type(name: &[u8]) -> String {
 
 /// Returns the response to an error of the kernel.
 fn miss(error: Errno) -> Miss {
-    Miss::Status(match error {
+    Miss::Status(status_of(error))
+}
+
+/// Returns the status of that response.
+pub(super) fn status_of(error: Errno) -> Status {
+    match error {
         Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Status::NotFound,
         // XDEV and LOOP: a link that must not be followed.
         Errno::ACCESS | Errno::PERM | Errno::XDEV | Errno::LOOP => Status::Forbidden,
@@ -298,7 +303,7 @@ fn miss(error: Errno) -> Miss {
             Status::ServiceUnavailable
         }
         _ => Status::InternalServerError,
-    })
+    }
 }
 
 #[cfg(test)]
@@ -354,6 +359,18 @@ mod tests {
             drop(others);
             let resource = files.find(b"/page.html", REVALIDATE_TICKS).unwrap();
             assert_eq!(resource.encoded.len(), 1);
+        });
+    }
+
+    /// Regression: the listing of the directory was a 404.
+    #[test]
+    fn a_directory_that_cannot_be_opened_for_a_moment_is_not_taken_for_missing() {
+        let directory = tempfile::tempdir().unwrap();
+        in_child(|| {
+            let files = files(directory.path());
+            let _others = leave_descriptors(0);
+            let listed = files.list(&SafePath::new(b"/", &mut Vec::new()).unwrap());
+            assert_eq!(listed.err(), Some(Status::ServiceUnavailable));
         });
     }
 

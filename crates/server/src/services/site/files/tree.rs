@@ -1,5 +1,6 @@
 //! The directory: opens and examines files so that no path leads out of it.
 
+use super::load::status_of;
 use crate::{
     config::{SiteConfig, Symlinks},
     policy::listing,
@@ -175,19 +176,24 @@ impl Tree {
     /// are listed.
     ///
     /// # Errors
-    /// The status for the response: 404 if there is no such directory.
+    /// The status for the response: 404 if there is no such directory, 403 if it must not be read.
     pub(crate) fn list(&self, path: &[u8]) -> Result<(Vec<listing::ListingEntry>, bool), Status> {
         let c_path = if path.is_empty() { b"." } else { path };
         let c_path = CString::new(c_path).map_err(|_| Status::NotFound)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let directory = self.open_at(&c_path, flags).map_err(|_| Status::NotFound)?;
-        let names = Dir::read_from(&directory).map_err(|_| Status::Forbidden)?;
+        let directory = self.open_at(&c_path, flags).map_err(status_of)?;
+        let names = Dir::read_from(&directory).map_err(status_of)?;
+        // Paths with such names are refused, so links to them would be of no use.
+        let is_refused = |byte: &u8| byte.is_ascii_control() || *byte == b'\\';
         let mut entries = Vec::new();
         for name in names {
-            let Ok(name) = name else { break };
+            let name = name.map_err(status_of)?;
             let name = name.file_name();
             let is_hidden = name.to_bytes().starts_with(b".") && !self.dotfiles;
-            if is_hidden || matches!(name.to_bytes(), b"." | b"..") {
+            if is_hidden
+                || matches!(name.to_bytes(), b"." | b"..")
+                || name.to_bytes().iter().any(is_refused)
+            {
                 continue;
             }
             if entries.len() == listing::ENTRIES_MAX {
@@ -367,6 +373,18 @@ mod tests {
         for path in ["to-text", "to-plain", "plain"] {
             assert_eq!(at(&tree(false), path), Ok("file"), "{path}");
         }
+    }
+
+    #[test]
+    fn names_that_no_path_can_have_are_not_listed() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["a b", "a\nb", "a\\b", "a\u{7f}b"] {
+            fs::write(root.path().join(name), "").unwrap();
+        }
+        let tree = Tree::open(root.path(), Symlinks::Within, false).unwrap();
+        let (entries, _) = tree.list(b"").unwrap();
+        let names: Vec<_> = entries.iter().map(|entry| &entry.name[..]).collect();
+        assert_eq!(names, [b"a b"]);
     }
 
     #[test]
