@@ -276,8 +276,18 @@ fn bad_requests_are_refused() {
         let shown = &request[..request.len().min(60)];
         assert!(reply.starts_with(&format!("HTTP/1.1 {status} ")), "{shown:?}: {reply}");
     }
-    let head = exchange(site.admin(), "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert!(head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"), "{head}");
+    // RFC 9110 §9.3.2: no response to HEAD has content. Regression: errors had.
+    for (request, status) in [
+        ("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", 200),
+        ("HEAD /events HTTP/1.1\r\nHost: a\r\n\r\n", 200),
+        ("HEAD /none HTTP/1.1\r\nHost: a\r\n\r\n", 404),
+        ("HEAD / HTTP/1.1\r\n\r\n", 400),
+    ] {
+        let head = exchange(site.admin(), request);
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {head}");
+        assert!(head.ends_with("\r\n\r\n"), "{request:?}: {head}");
+        assert_eq!(head.contains("Content-Length"), !request.contains("/events"), "{head}");
+    }
     site.check();
     site.server.stop(Duration::ZERO).unwrap();
 }

@@ -1,6 +1,10 @@
 //! The admin listener's socket and threads.
 
-use super::{request, response, routes, snapshot::ServerView};
+use super::{
+    request::{self, Refusal},
+    response, routes,
+    snapshot::ServerView,
+};
 use crate::{
     config::Listen,
     transport::{
@@ -130,7 +134,8 @@ fn accept(accepting: &AcceptLoop, view: &Arc<ServerView>) {
             clients.fetch_sub(1, SeqCst);
             // The send buffer of a new socket has room for this response.
             let _ = socket.set_nonblocking(true);
-            let _ = response::refuse(&mut &socket, Status::ServiceUnavailable, "too many clients");
+            let (status, reason) = (Status::ServiceUnavailable, "too many clients");
+            let _ = response::refuse(&mut &socket, status, reason, false);
             continue;
         }
         let (count, view) = (clients.clone(), view.clone());
@@ -151,7 +156,9 @@ fn serve(socket: &Socket, view: &ServerView) -> io::Result<()> {
     let mut writer = socket;
     match request::read(socket)? {
         Ok(request) => routes::answer(&request, view, &mut writer),
-        Err(reject) => response::refuse(&mut writer, reject.status, reject.reason),
+        Err(Refusal { reject, is_head }) => {
+            response::refuse(&mut writer, reject.status, reject.reason, is_head)
+        }
     }?;
     // If unread input is left, close(2) resets the connection, and the client may lose the
     // response.

@@ -33,15 +33,28 @@ pub(super) struct PageRequest {
     pub(super) accept: String,
 }
 
+/// The reason to refuse a request.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) reject: Reject,
+    /// Whether the method is HEAD: the response then has no content (RFC 9110 §9.3.2).
+    pub(super) is_head: bool,
+}
+
 /// Reads a request. The inner error is sent as a response; the outer one means that the client has
 /// disconnected.
 ///
 /// # Errors
 /// The errors of recv(2); `UnexpectedEof` if the client closed the connection before the end of the
 /// head.
-pub(super) fn read(socket: &Socket) -> io::Result<Result<PageRequest, Reject>> {
-    let until = Instant::now() + HEAD_PATIENCE;
+pub(super) fn read(socket: &Socket) -> io::Result<Result<PageRequest, Refusal>> {
     let mut head = Vec::with_capacity(1 << 10);
+    let outcome = read_head(socket, &mut head)?;
+    Ok(outcome.map_err(|reject| Refusal { reject, is_head: request::is_head(&head) }))
+}
+
+fn read_head(socket: &Socket, head: &mut Vec<u8>) -> io::Result<Result<PageRequest, Reject>> {
+    let until = Instant::now() + HEAD_PATIENCE;
     loop {
         if head.len() >= HEAD_BYTES_MAX {
             return Ok(Err(reject(pollux_http::Status::FieldsTooLarge, "the head is too long")));
@@ -62,7 +75,7 @@ pub(super) fn read(socket: &Socket) -> io::Result<Result<PageRequest, Reject>> {
             }
             Err(error) => return Err(error),
         }
-        match request::parse(&head, &LIMITS) {
+        match request::parse(head, &LIMITS) {
             Ok(ParseStatus::Complete { request, .. }) => return Ok(accept(&request)),
             Err(reject) => return Ok(Err(reject)),
             Ok(_) => {}

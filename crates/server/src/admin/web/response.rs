@@ -47,10 +47,15 @@ pub(super) fn send(
     out.write_all(&response)
 }
 
-/// Writes a response that describes an error.
-pub(super) fn refuse(out: &mut impl Write, status: Status, reason: &str) -> io::Result<()> {
+/// Writes a response that describes an error; for HEAD only its head.
+pub(super) fn refuse(
+    out: &mut impl Write,
+    status: Status,
+    reason: &str,
+    is_head: bool,
+) -> io::Result<()> {
     let body = format!("{} {}: {reason}\n", status.code(), status.reason());
-    send(out, status, "text/plain; charset=utf-8", body.as_bytes(), false)
+    send(out, status, "text/plain; charset=utf-8", body.as_bytes(), is_head)
 }
 
 fn now() -> DateCache {

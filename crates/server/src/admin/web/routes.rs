@@ -61,12 +61,14 @@ pub(super) fn answer(
             let text = if is_ready { "ready\n" } else { "stopping\n" };
             whole(status_of(is_ready), "text/plain; charset=utf-8", text.as_bytes())
         }
-        "/events" if request.is_head => whole(Status::Ok, "text/event-stream", b""),
+        // Like the stream itself, its head has no length (RFC 9110 §8.6).
+        "/events" if request.is_head => begin(out, "text/event-stream"),
         "/events" => events(view, out),
         _ => response::refuse(
             out,
             Status::NotFound,
             "try /, /metrics, /stats.json, /healthz or /readyz",
+            request.is_head,
         ),
     }
 }
