@@ -54,7 +54,8 @@ pub(crate) struct Resource {
     /// The tick of the last comparison with the disk.
     checked_at: Cell<u32>,
     /// Whether a source was modified just before it was read: a second change within the resolution of the
-    /// file system's clock would leave the same version, so the source is read again.
+    /// file system's clock would leave the same version, so the source is read again. The same holds for a
+    /// source with a weak entity tag, whose tag is strong when the source is older.
     is_young: bool,
     /// The data for compressing it for clients that accept a coding; `None` if it is never compressed.
     compressible: Option<Box<Compressible>>,
@@ -104,6 +105,11 @@ impl Resource {
     fn all(&self) -> impl Iterator<Item = &Rc<Representation>> {
         let encoded = self.encoded.iter().map(|(_, representation)| representation);
         encoded.chain([&self.identity])
+    }
+
+    /// Returns whether one of its entity tags is weak.
+    fn has_weak_tag(&self) -> bool {
+        self.all().any(|representation| representation.has_weak_tag())
     }
 
     /// Returns whether one of its files is held open.

@@ -94,7 +94,7 @@ impl Files {
         // A young file may still change with the same version: it is compressed when it is older.
         let compressible = (!compressed.is_empty() && !is_young)
             .then(|| Box::new(Compressible::new(&name, version, head, &compressed)));
-        Ok(Resource {
+        let mut resource = Resource {
             compressible,
             identity,
             encoded,
@@ -103,7 +103,11 @@ impl Files {
             checked_at: Cell::new(now_tick),
             is_young,
             charge: None,
-        })
+        };
+        // The tag depends on the time of the last change, and `is_young` on the modification time, which a
+        // copy can have from its original.
+        resource.is_young |= resource.has_weak_tag();
+        Ok(resource)
     }
 
     /// Opens the first index file that exists in `directory`.
@@ -421,6 +425,20 @@ mod tests {
             resource.identity.validators(0).etag.unwrap().opaque.to_vec()
         };
         assert_eq!(tag("one"), tag("two"));
+    }
+
+    /// Regression: a long file that was new, but had the modification time of its original (`cp -p`,
+    /// `rsync -a`), had a weak tag until it changed, so that no download of it could be resumed.
+    #[test]
+    fn a_weak_tag_is_not_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, vec![b'x'; MEMORY_FILE_MAX as usize + 1]).unwrap();
+        let times = fs::FileTimes::new().set_modified(UNIX_EPOCH + Duration::from_secs(1));
+        File::options().write(true).open(&path).unwrap().set_times(times).unwrap();
+        let resource = files(directory.path()).find(b"/file", 0).unwrap();
+        // On a very slow machine the tag may be strong already.
+        assert_eq!(resource.is_young, resource.identity.has_weak_tag());
     }
 
     #[test]

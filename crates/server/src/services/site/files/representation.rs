@@ -158,6 +158,11 @@ impl Representation {
         }
     }
 
+    /// Returns whether its entity tag is weak.
+    pub(crate) fn has_weak_tag(&self) -> bool {
+        self.prepared.etag.is_weak
+    }
+
     /// Returns the Unix second of the last change.
     pub(crate) fn modified(&self) -> u64 {
         self.prepared.modified
