@@ -28,6 +28,11 @@ const STRICT: &[(&str, &str)] = &[
     ("Permissions-Policy", "camera=(), geolocation=(), microphone=()"),
 ];
 
+/// Returns the names of all fields of the sets.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    BASIC.iter().chain(STRICT).map(|&(name, _)| name)
+}
+
 impl SecurityHeaders {
     /// Returns the fields, except those that the site sets itself.
     pub(crate) fn fields(self, own: &[(String, String)]) -> Vec<(String, String)> {

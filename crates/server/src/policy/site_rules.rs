@@ -1,8 +1,9 @@
 //! The rules of one site, as they are configured.
 
-use super::{Cors, Pattern, Redirect, Rewrite, SecurityHeaders};
+use super::{Cors, Pattern, Redirect, Rewrite, SecurityHeaders, preset};
 use anyhow::ensure;
-use std::{fmt, str::FromStr};
+use pollux_http::fields::{Field, Fields};
+use std::{borrow::Cow, fmt, str::FromStr};
 
 /// The maximum number of rules of one kind: they are tried one after the other.
 pub(crate) const RULES_MAX: usize = 1000;
@@ -56,10 +57,14 @@ impl SiteRules {
         lines_of(self.security_headers.map(|preset| preset.fields(own)).unwrap_or_default())
     }
 
-    /// Returns the lines, with CRLF, for scripts of other sites. Responses have them unless a service has its
-    /// own list of origins.
-    pub(crate) fn cors_fields(&self) -> Vec<u8> {
-        lines_of(self.cors.as_ref().map(Cors::fields).unwrap_or_default())
+    /// Returns the lines, with CRLF, for scripts of other sites, except those that the site sets itself.
+    /// Responses have them unless a service has its own list of origins.
+    pub(crate) fn cors_fields(&self, own: &[(String, String)]) -> Vec<u8> {
+        let mut fields = self.cors.as_ref().map(Cors::fields).unwrap_or_default();
+        // Vary is a list.
+        let is_set = |name: &str| own.iter().any(|(set, _)| set.eq_ignore_ascii_case(name));
+        fields.retain(|(name, _)| name == "Vary" || !is_set(name));
+        lines_of(fields)
     }
 
     /// Returns the field lines, with CRLF, of the file at `path`, which begins with a slash and is not
@@ -72,10 +77,32 @@ impl SiteRules {
         lines
     }
 
+    /// Returns `common`, the lines of the fields of every response, without those that `of_path`, the lines
+    /// of a file's own fields, replaces.
+    pub(crate) fn without_replaced<'l>(common: &'l [u8], of_path: &[u8]) -> Cow<'l, [u8]> {
+        let is_replaced = |field: &Field<'_>| {
+            Fields::new(of_path).any(|own| own.is(field.name)) && is_of_site(field.name)
+        };
+        if !Fields::new(common).any(|field| is_replaced(&field)) {
+            return Cow::Borrowed(common);
+        }
+        let kept = Fields::new(common).filter(|field| !is_replaced(field));
+        let line = |field: Field<'_>| [field.name, b": ", field.value, b"\r\n"].concat();
+        Cow::Owned(kept.flat_map(line).collect())
+    }
+
     /// Returns the path of the page for an error.
     pub(crate) fn error_page(&self, status: u16) -> Option<&str> {
         self.error_pages.iter().find(|page| page.status == status).map(|page| page.path.as_str())
     }
+}
+
+/// Returns whether a field of this name for a path replaces that of the whole site, which is from
+/// `--security-headers`, `--hsts` or `--cors`: browsers refuse such a field, or use the stricter value, if a
+/// response has it twice (RFC 9110 §5.3 forbids that).
+fn is_of_site(name: &[u8]) -> bool {
+    const CORS: [&str; 2] = ["Access-Control-Allow-Origin", "Access-Control-Allow-Credentials"];
+    preset::names().chain(CORS).any(|own| name.eq_ignore_ascii_case(own.as_bytes()))
 }
 
 /// A field of the files whose paths a pattern matches: `PATTERN NAME: VALUE`.
@@ -170,6 +197,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_field_of_a_path_replaces_that_of_the_site() {
+        let common =
+            b"Server: a\r\nX-Frame-Options: DENY\r\nX-A: 1\r\nAccess-Control-Allow-Origin: *\r\n";
+        let kept = |of_path: &[u8]| SiteRules::without_replaced(common, of_path).into_owned();
+        assert_eq!(kept(b""), common);
+        // Other fields may be lists.
+        assert_eq!(kept(b"X-A: 2\r\n"), common);
+        assert_eq!(
+            kept(b"x-frame-options: SAMEORIGIN\r\nACCESS-CONTROL-ALLOW-ORIGIN: https://a\r\n"),
+            b"Server: a\r\nX-A: 1\r\n"
+        );
+    }
+
+    #[test]
     fn rules_are_read_and_written() {
         let field: PathField = "/a/*  X-A:  b c ".parse().unwrap();
         assert_eq!(field.to_string(), "/a/* X-A: b c");
@@ -191,7 +232,9 @@ mod tests {
         assert_eq!(rules.fields_of_file(b"/a/%41"), b"X-A: b c\r\n");
         assert!(rules.fields_of_file(b"/b").is_empty());
         assert_eq!((rules.error_page(404), rules.error_page(403)), (Some("/e"), None));
-        assert_eq!(rules.cors_fields(), b"Access-Control-Allow-Origin: *\r\n");
+        assert_eq!(rules.cors_fields(&[]), b"Access-Control-Allow-Origin: *\r\n");
+        let own = [("access-control-allow-origin".to_owned(), "https://a.example".to_owned())];
+        assert!(rules.cors_fields(&own).is_empty());
         rules.check().unwrap();
         let many = SiteRules { fallback: Some("x".into()), ..SiteRules::default() };
         assert!(many.check().is_err());

@@ -69,7 +69,7 @@ impl Rules {
         common_fields.extend_from_slice(&added_fields);
         common_fields.extend_from_slice(&config.site.rules.safety_fields(&config.headers));
         let fields_without_cors = common_fields.clone();
-        common_fields.extend_from_slice(&config.site.rules.cors_fields());
+        common_fields.extend_from_slice(&config.site.rules.cors_fields(&config.headers));
         Self {
             // A server must accept every target in absolute-form (RFC 9112 §3.2.2), so with TLS also those
             // with https.

@@ -18,6 +18,7 @@ use crate::{
 };
 use pollux_http::{
     Status,
+    fields::Fields,
     response::{Head, SharedChunk},
 };
 use std::{cell::Cell, io::Write as _, ops::Range, os::fd::OwnedFd, rc::Rc, sync::Arc};
@@ -77,11 +78,16 @@ impl<'a> ResponseWriter<'a> {
         HeadPosition(self.outbox.end())
     }
 
-    /// Inserts field lines into the head that was written at this position. Returns whether there is one.
+    /// Inserts field lines into the head that was written at this position, unless the head has one of the
+    /// fields already. Returns whether there is a head.
     pub(crate) fn add_fields(&mut self, position: HeadPosition, lines: &[u8]) -> bool {
         let Some((bytes, start)) = self.outbox.bytes_since(position.0) else { return false };
         let head = bytes.get(start..).unwrap_or_default();
         let Some(line) = head.windows(2).position(|pair| pair == b"\r\n") else { return false };
+        let section = &head[line + 2..];
+        if Fields::new(section).any(|own| Fields::new(lines).any(|new| own.is(new.name))) {
+            return true;
+        }
         let at = start + line + 2;
         bytes.splice(at..at, lines.iter().copied());
         true

@@ -221,3 +221,37 @@ fn fields_are_added_by_path_and_by_preset() {
     }
     site.end();
 }
+
+/// Regression: a response had the fields of the path and of the site, and browsers refuse two of them or obey
+/// the stricter one.
+#[test]
+fn a_field_of_a_path_replaces_the_one_of_the_site() {
+    for origins in ["https://b.example", "https://b.example,https://c.example"] {
+        let rules = SiteRules {
+            fields: parse(&[
+                "/index.html X-Frame-Options: DENY",
+                "/index.html Access-Control-Allow-Origin: *",
+            ]),
+            cors: Some(origins.parse().unwrap()),
+            security_headers: Some("basic".parse().unwrap()),
+            ..SiteRules::default()
+        };
+        let site = site(rules, |_| {});
+        for (fields, status) in [
+            ("", 200),
+            ("If-None-Match: *\r\n", 304),
+            ("Range: bytes=0-0\r\n", 206),
+            ("Range: bytes=0-0,2-2\r\n", 206),
+        ] {
+            let reply = site.get("/", &format!("Origin: https://b.example\r\n{fields}"));
+            assert!(reply.starts_with(&format!("HTTP/1.1 {status} ")), "{reply}");
+            for (name, value) in [("X-Frame-Options", "DENY"), ("Access-Control-Allow-Origin", "*")]
+            {
+                assert!(reply.contains(&format!("\r\n{name}: {value}\r\n")), "{reply}");
+                assert_eq!(reply.matches(name).count(), 1, "{reply}");
+            }
+            assert!(reply.contains("\r\nX-Content-Type-Options: nosniff\r\n"), "{reply}");
+        }
+        site.end();
+    }
+}

@@ -16,6 +16,8 @@ pub struct PreparedHead {
     wire: Arc<[u8]>,
     /// The offset of the Date line.
     date: usize,
+    /// The range of the fields of every response.
+    common: Range<usize>,
     /// The range of the fields of this response alone.
     fields: Range<usize>,
     /// The offset after the last field.
@@ -58,6 +60,7 @@ impl PreparedHead {
         Self {
             wire: wire.into(),
             date: date_at,
+            common: start - common_fields.len()..start,
             fields: start..start + lines.len(),
             end,
             status: status.code(),
@@ -69,6 +72,11 @@ impl PreparedHead {
     #[inline]
     pub(crate) fn length(&self) -> u64 {
         self.length
+    }
+
+    /// Returns the fields of every response, as they were when this head was prepared: lines with CRLF.
+    pub(crate) fn common_fields(&self) -> &[u8] {
+        &self.wire[self.common.clone()]
     }
 
     /// Returns the fields of this response, without those of every response: lines with CRLF.

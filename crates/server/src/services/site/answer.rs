@@ -103,7 +103,8 @@ fn answer_conditionally(
     match conditional::evaluate(request, Some(&validators)) {
         Precondition::Proceed => {}
         Precondition::NotModified => {
-            let head = response.head(context, Status::NotModified);
+            let common = file.common_fields();
+            let head = response.head_with(context, common, Status::NotModified);
             return head.lines(file.validator_fields()).content(b"");
         }
         Precondition::Failed => {
@@ -142,7 +143,7 @@ fn put_part(
 ) -> Answer {
     let status = Status::PartialContent;
     let mut body = response
-        .head(context, status)
+        .head_with(context, file.common_fields(), status)
         .lines(file.metadata_fields())
         .field("Content-Type", file.content_type())
         .lines_by(|out| put_content_range(out, part, file.len()))
@@ -160,7 +161,7 @@ fn put_parts(
     let len = multipart.content_length(parts);
     let status = Status::PartialContent;
     let mut body = response
-        .head(context, status)
+        .head_with(context, file.common_fields(), status)
         .lines(file.metadata_fields())
         .lines_by(|out| multipart.put_content_type(out))
         .length(len);

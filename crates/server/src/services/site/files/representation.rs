@@ -2,6 +2,7 @@
 
 use super::{super::compress::background::Source, contents::Charge};
 use crate::{
+    policy::SiteRules,
     service::PreparedHead,
     transport::outbox::{Content as Output, SharedBytes},
 };
@@ -121,7 +122,8 @@ impl Representation {
         fields.extend_from_slice(b"Accept-Ranges: bytes\r\n");
         let metadata_len = fields.len();
         let _ = Head::resume(&mut fields).field("Content-Type", content_type.as_bytes());
-        let head = PreparedHead::prepare(common_fields, Status::Ok, &fields, len, &memory);
+        let common_fields = SiteRules::without_replaced(common_fields, path_fields);
+        let head = PreparedHead::prepare(&common_fields, Status::Ok, &fields, len, &memory);
         let prepared =
             PreparedContent { head, validators_len, metadata_len, etag, modified, content_type };
         Self { bytes: prepared.bytes(), prepared, open, charge: None }
@@ -226,6 +228,11 @@ impl Representation {
     #[inline]
     pub(crate) fn head(&self) -> &PreparedHead {
         &self.prepared.head
+    }
+
+    /// Returns the fields of every response, without those that the file's path replaces.
+    pub(crate) fn common_fields(&self) -> &[u8] {
+        self.prepared.head.common_fields()
     }
 
     /// Returns the fields that a 304 repeats.
