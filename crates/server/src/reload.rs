@@ -11,6 +11,9 @@ use crate::{
 };
 use anyhow::{Context, bail};
 use std::{
+    fs, iter,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
@@ -102,6 +105,41 @@ pub(crate) fn await_all(answers: &Receiver<Answer>, workers: usize) -> anyhow::R
         }
     }
     Ok(())
+}
+
+/// The directories of all sites, each with its device and inode: a path leads to another directory after the
+/// directory, or a link on the path, has been replaced.
+#[derive(Debug, Default)]
+pub(crate) struct SiteRoots(Vec<(PathBuf, Option<(u64, u64)>)>);
+
+impl SiteRoots {
+    /// Returns the directories of a configuration, as they are now.
+    pub(crate) fn of(config: &Settings) -> Self {
+        let hosts = config.hosts.iter().map(|host| &host.site);
+        let sites = iter::once(&config.site).chain(hosts);
+        let directories = sites.filter_map(|site| site.directory.clone());
+        let root = |directory: PathBuf| {
+            let metadata = fs::metadata(&directory).ok();
+            (directory, metadata.map(|metadata| (metadata.dev(), metadata.ino())))
+        };
+        Self(directories.map(root).collect())
+    }
+
+    /// Returns a line for each path that leads to another directory in `now`.
+    pub(crate) fn changes(&self, now: &Self) -> Vec<String> {
+        let is_replaced = |path: &Path, present: &(u64, u64)| {
+            self.0.iter().any(|(known, former)| {
+                known == path && former.as_ref().is_some_and(|former| former != present)
+            })
+        };
+        let mut changes = Vec::new();
+        for (path, present) in &now.0 {
+            if present.as_ref().is_some_and(|present| is_replaced(path, present)) {
+                changes.push(format!("{}: it is another directory now", path.display()));
+            }
+        }
+        changes
+    }
 }
 
 /// Checks that the directories of all sites can be opened, before any worker changes.

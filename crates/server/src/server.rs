@@ -17,7 +17,7 @@ use crate::{
     engine::{control::total, event::Replace},
     log::{self, Log, LogProcess},
     protocol::rules::Rules,
-    reload::Offer,
+    reload::{Offer, SiteRoots},
     service::Service,
     services::{
         Generations, Hosts,
@@ -78,6 +78,8 @@ pub struct Server {
     reports: Reports,
     /// The configuration of the workers, if it can be changed.
     config: Option<Arc<Settings>>,
+    /// The directories of its sites.
+    roots: SiteRoots,
     /// The rules that were made from `config`.
     rules: Option<Arc<Rules>>,
     /// The certificates.
@@ -220,6 +222,7 @@ impl Server {
             renewals: 0,
             reports: Reports::default(),
             config: current,
+            roots: SiteRoots::of(&config),
             rules: Some(rules.clone()),
             tls: None,
             replacements: None,
@@ -388,6 +391,7 @@ impl Server {
             renewals: 0,
             reports: Reports::default(),
             config: None,
+            roots: SiteRoots::default(),
             rules: None,
             tls: None,
             replacements: None,

@@ -4,7 +4,7 @@ use super::{Server, WorkerSet};
 use crate::{
     admin::{PendingTask, SharedStore, Tasks},
     architecture::limits,
-    reload::{self, Reload, Renewal},
+    reload::{self, Reload, Renewal, SiteRoots},
     settings::Settings,
 };
 use anyhow::{Context, ensure};
@@ -58,7 +58,8 @@ impl Server {
             changes.push("certificates: read again".into());
         }
         if let Some((reloaded, reload, current)) = reloaded {
-            let reloaded = reloaded?;
+            let mut reloaded = reloaded?;
+            reloaded.changes.extend(self.roots.changes(&SiteRoots::of(&reloaded.config)));
             if !reloaded.changes.is_empty() {
                 self.change_to(reloaded.config, &current)?;
                 reload.accept();
@@ -109,6 +110,8 @@ impl Server {
     /// changes. If a worker does not confirm the change, the new configuration is in force all the same.
     fn change_to(&mut self, mut config: Settings, current: &Settings) -> anyhow::Result<()> {
         config.check()?;
+        // Before the workers open them: if one is replaced meanwhile, the next reload opens it again.
+        let roots = SiteRoots::of(&config);
         reload::check_sites(&config)?;
         ensure!(config.workers == current.workers, "another number of workers needs a restart");
         let open_files = limits::raise_open_files();
@@ -145,6 +148,7 @@ impl Server {
         offer(None);
         *self.cache.lock().unwrap_or_else(PoisonError::into_inner) = store;
         self.config = Some(config);
+        self.roots = roots;
         self.rules = Some(rules);
         if let Some(replacements) = &mut self.replacements {
             replacements.contents = in_use;

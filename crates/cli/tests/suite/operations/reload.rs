@@ -109,6 +109,25 @@ fn a_faulty_file_changes_nothing_and_the_fault_is_located() {
     server.stop();
 }
 
+/// Regression: after a deployment that had replaced a link to the directory, or the directory itself, a reload
+/// found no change, and the former directory stayed in use.
+#[test]
+fn a_reload_notices_that_a_root_is_another_directory() {
+    let folder = Folder::new();
+    let [root, new] = ["current", "new"].map(|name| folder.0.path().join(name));
+    std::os::unix::fs::symlink("a", &root).unwrap();
+    folder.write("", "root = \"current\"");
+    let server = folder.serve(&["--workers", "2"]);
+    let mut client = server.client();
+    assert_answers(&mut client, "site a\n");
+    std::os::unix::fs::symlink("b", &new).unwrap();
+    fs::rename(&new, &root).unwrap();
+    assert!(printed(&folder.ctl("reload")).contains("current: it is another directory now"));
+    assert_answers(&mut client, "site b\n");
+    assert_eq!(printed(&folder.ctl("reload")), "nothing has changed\n");
+    server.stop();
+}
+
 /// Regression: after a rotation the server wrote into the moved file for as long as its configuration
 /// file had a fault.
 #[test]
