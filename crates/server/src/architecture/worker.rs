@@ -331,6 +331,9 @@ impl<S: Service> Visitor for EngineParts<'_, S> {
             (self.listeners, self.max_connections),
             self.inbox,
         )?;
+        // A reload may replace this configuration. As long as the worker held it, its caches would keep their
+        // memory and their directories.
+        drop(self.config);
         let _ = self.ready.send(self.info);
         let (index, reports) = self.reports;
         engine.with_renewer(self.renewer).with_reports(index, reports).run()

@@ -36,11 +36,7 @@ impl Config {
             }
         }
         self.open_with(store, |index| {
-            let site = self.site.get(index)?;
-            let is_same = |other: &SiteSection| {
-                other.cache.is_some() && site.names == other.names && has_same_cache(site, other)
-            };
-            let position = former.site.iter().position(is_same)?;
+            let position = self.former_cache(index, former)?;
             let default = former.default_site();
             let frontend = if position == default {
                 current.frontend.as_ref()
@@ -51,6 +47,26 @@ impl Config {
             frontend?.cache.clone()
         })
     }
+
+    /// Returns the number of the site in `former` whose cache the site with the number `index` uses: that with the
+    /// same settings, and with the same folder or a name in common. No two sites use the same cache.
+    fn former_cache(&self, index: usize, former: &Self) -> Option<usize> {
+        let site = self.site.get(index)?;
+        let position = former.site.iter().position(|other| continues(site, other))?;
+        let other = &former.site[position];
+        (!self.site[..index].iter().any(|earlier| continues(earlier, other))).then_some(position)
+    }
+}
+
+/// Returns whether a site can use the cache of a former site. A name that is added must not cost a site its cache; and
+/// a folder can only be used by the cache that has it.
+fn continues(site: &SiteSection, former: &SiteSection) -> bool {
+    let has_name =
+        |name: &String| former.names.iter().any(|other| other.eq_ignore_ascii_case(name));
+    let is_default = site.names.is_empty() && former.names.is_empty();
+    former.cache.is_some()
+        && has_same_cache(site, former)
+        && (site.cache_dir.is_some() || is_default || site.names.iter().any(has_name))
 }
 
 /// Returns whether a cache that was created for one site can be used for the other.
@@ -91,5 +107,32 @@ mod tests {
         assert_eq!(name(&again), name(&current));
         let larger = text("2M", "5s").open_again(store, &former, &current).unwrap();
         assert_ne!(name(&larger), name(&current));
+    }
+
+    /// Regression: a site that got another name lost its cache; with a folder, the reload was refused.
+    #[test]
+    fn a_cache_is_kept_if_the_names_of_its_site_change() {
+        let site = |names: &str, folder: &str| {
+            format!(
+                "[[site]]\nnames = [{names}]\norigin = [\"http://127.0.0.1:9\"]\ncache = \"1M\"\n{folder}\n"
+            )
+        };
+        let position = |now: &str, former: &str, index| {
+            let (now, former) = (parse(now), parse(former));
+            now.former_cache(index, &former)
+        };
+        let former = [site("\"a\", \"b\"", ""), site("\"c\"", "")].concat();
+        assert_eq!(position(&site("\"x\", \"B\"", ""), &former, 0), Some(0));
+        assert_eq!(position(&site("\"x\"", ""), &former, 0), None);
+        assert_eq!(position(&site("", ""), &former, 0), None);
+        assert_eq!(position(&site("", ""), &site("", ""), 0), Some(0));
+        // A site that is split: one part gets the cache.
+        let split = [site("\"c\"", ""), site("\"b\"", ""), site("\"a\"", "")].concat();
+        let positions = [0, 1, 2].map(|index| position(&split, &former, index));
+        assert_eq!(positions, [Some(1), Some(0), None]);
+        // A folder belongs to one cache, whatever the names are.
+        let (folder, other) = ("cache-dir = \"/f\"", "cache-dir = \"/g\"");
+        assert_eq!(position(&site("\"x\"", folder), &site("\"a\"", folder), 0), Some(0));
+        assert_eq!(position(&site("\"a\"", folder), &site("\"a\"", other), 0), None);
     }
 }

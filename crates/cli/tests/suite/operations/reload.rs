@@ -305,3 +305,37 @@ fn a_former_configuration_ends_with_its_last_background_fetch() {
     wait_until("the end of the fetch", || former_configurations(&mut server) == 0);
     server.stop();
 }
+
+/// Regression: the workers held the configuration of the start for ever, and with it its cache: the memory was not
+/// freed, and "another server" used the folder. And a name that was added to a site took its cache away.
+#[test]
+fn a_cache_with_a_folder_can_be_renamed_removed_and_added_again() {
+    let origin = Origin::start(|request| {
+        request
+            .say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\nCache-Control: max-age=1000\r\n\r\nsome")
+    });
+    let folder = Folder::new();
+    let site = |names: &str, cache: &str| {
+        let text = format!("names = [{names}]\norigin = [\"{}\"]\n{cache}", origin.url());
+        folder.write("", &text);
+    };
+    let cache = "cache = \"1M\"\ncache-dir = \"kept\"";
+    site("\"h\"", cache);
+    let server = folder.serve(&["--workers", "2"]);
+    let is_hit = || {
+        let reply = server.client().get("/");
+        assert_eq!(reply.text(), "some");
+        reply.field("cache-status").is_some_and(|status| status.contains("hit"))
+    };
+    assert!(!is_hit());
+    site("\"h\", \"other\"", cache);
+    assert!(printed(&folder.ctl("reload")).contains("site[0].names"));
+    assert!(is_hit());
+    site("\"h\"", "");
+    assert!(printed(&folder.ctl("reload")).contains("site[0].cache-dir"));
+    assert!(!is_hit());
+    site("\"h\"", cache);
+    assert!(printed(&folder.ctl("reload")).contains("site[0].cache-dir"));
+    assert!(is_hit(), "the files were kept");
+    server.stop();
+}
