@@ -231,6 +231,9 @@ fn a_configuration_survives_being_written() {
 fn the_schema_has_every_key() {
     let schema = Config::schema();
     let properties = schema["properties"].as_object().unwrap();
+    // `pollux config show` writes limits as texts. Regression: the schema had no text but `inf`.
+    assert_eq!(Config::default().to_table()["accept-limit"].as_str(), Some("64"));
+    assert_eq!(properties["accept-limit"]["anyOf"][1]["type"], "string");
     for key in Config::default().to_table().keys() {
         assert!(properties.contains_key(key), "{key}");
     }
