@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// The field that `hsts` sets.
-const HSTS: &str = "Strict-Transport-Security";
+pub(crate) const HSTS: &str = "Strict-Transport-Security";
 
 /// A certificate that is not in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -2,7 +2,7 @@
 
 use crate::{
     clients::{ClientLimits, ProxySource},
-    config::Cors,
+    config::{Cors, HSTS},
     settings::{Settings, Tls},
     stats::Counters,
     time::clock::ticks,
@@ -27,6 +27,8 @@ pub(crate) struct Rules {
     pub(crate) fields_without_cors: Vec<u8>,
     /// The configured fields alone, for responses that come from an origin.
     pub(crate) added_fields: Vec<u8>,
+    /// Whether these contain Strict-Transport-Security.
+    pub(crate) adds_hsts: bool,
     /// The sites whose scripts may read the responses.
     pub(crate) cors: Option<Cors>,
     /// The timeouts, in ticks.
@@ -78,6 +80,7 @@ impl Rules {
             common_fields,
             fields_without_cors,
             added_fields,
+            adds_hsts: config.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(HSTS)),
             cors: config.site.rules.cors.clone(),
             timeouts: TimeoutTicks {
                 header: ticks(config.timeouts.header),

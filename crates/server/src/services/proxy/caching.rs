@@ -5,6 +5,7 @@ use super::{
     cache_state::{CacheState, Report},
     exchange::{AwaitedFetch, Phase, SentRequest, State, alarm_after},
     failure::Failure,
+    hop::put_added_fields,
     notifier,
     request::RequestFacts,
 };
@@ -269,10 +270,12 @@ fn act_on(
         }
         ResponseSource::NotModified if !was_answered => {
             let head = response.forwarded(304).lines_by(|out| {
+                let start = out.len();
                 put_not_modified_fields_of(reply, out);
                 verdict.cache_status.put(out);
+                put_added_fields(out, start, context.rules);
             });
-            let _ = head.lines(&context.rules.added_fields).without_content();
+            let _ = head.without_content();
             state.reply.complete(304, 0);
         }
         _ => {}
@@ -314,8 +317,11 @@ fn put_hit(
     response: &mut ResponseWriter<'_>,
 ) -> (u16, u64) {
     let reply = hit.response(request, context.worker.clock.date().unix_second());
-    let head = response.forwarded(reply.status()).lines_by(|out| reply.put_fields(out));
-    let head = head.lines(&context.rules.added_fields);
+    let head = response.forwarded(reply.status()).lines_by(|out| {
+        let start = out.len();
+        reply.put_fields(out);
+        put_added_fields(out, start, context.rules);
+    });
     let mut body = match reply.announced_length() {
         Some(length) => head.length(length),
         None => head.without_content(),

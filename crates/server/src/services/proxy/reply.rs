@@ -129,11 +129,12 @@ impl Reply {
         // The length of the content that a GET would get, or got before (RFC 9110 §8.6).
         let tells_length = head.content == Content::None && (is_head || head.status == 304);
         let writer = response.forwarded(head.status).lines_by(|out| {
+            let start = out.len();
             if !put_fields(out, head, &named, tells_length) {
                 out.extend_from_slice(context.worker.clock.date().line());
             }
             out.extend_from_slice(lines);
-            out.extend_from_slice(&context.rules.added_fields);
+            hop::put_added_fields(out, start, context.rules);
         });
         let _ = match head.content {
             _ if head.status == 101 => {

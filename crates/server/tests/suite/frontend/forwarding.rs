@@ -286,3 +286,37 @@ fn a_unix_socket_is_an_origin_too() {
     assert_eq!(error(&fixture.get("/a")), (502, "connection_refused".into()));
     fixture.stop();
 }
+
+/// Regression: responses had the policy of the origin and that of the site (RFC 6797 §7.1).
+#[test]
+fn a_response_has_one_policy_for_https() {
+    const HSTS: &str = "strict-transport-security";
+    let origin = Origin::start(|request| {
+        let policy = if request.target() == "/with" {
+            "Strict-Transport-Security: max-age=1\r\n"
+        } else {
+            ""
+        };
+        let fields = "ETag: \"a\"\r\nCache-Control: max-age=60\r\nContent-Length: 2\r\n\r\nok";
+        request.say(format!("HTTP/1.1 200 OK\r\n{policy}{fields}"))
+    });
+    for has_cache in [false, true] {
+        let fixture = Fixture::new(&[&origin.url()], |config, frontend| {
+            frontend.cache =
+                has_cache.then(|| pollux_cache::Store::new(pollux_cache::Config::default()));
+            let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+            config.headers =
+                vec![field("Strict-Transport-Security", "max-age=2"), field("X-Own", "a")];
+        });
+        let mut client = fixture.client();
+        for (path, policy) in [("/with", "max-age=1"), ("/without", "max-age=2")] {
+            // With a cache, the second response is a stored one, and the third has no content.
+            for fields in [&[][..], &[], &["If-None-Match: \"a\""]] {
+                let reply = client.request("GET", path, fields);
+                assert_eq!(reply.field(HSTS), Some(policy), "{path} {fields:?}: {reply:?}");
+                assert_eq!(reply.field("x-own"), Some("a"));
+            }
+        }
+        fixture.stop();
+    }
+}
