@@ -4,7 +4,11 @@
 //! in the variant of [`Phase`], so that it cannot be used in another phase.
 
 use super::{
-    cache_state::CacheState, failure::Failure, reply::Reply, request::RequestFacts, routes::RouteId,
+    cache_state::{CacheState, Report},
+    failure::Failure,
+    reply::Reply,
+    request::RequestFacts,
+    routes::RouteId,
 };
 use crate::reactor::{AlarmId, EventTarget, Reactor, UpstreamId};
 use crate::service::RequestContext;
@@ -264,6 +268,11 @@ impl State {
                 // A request is resent only if no part of its body has been sent.
                 Attempt::Unsent { .. } | Attempt::None => self.attempts.is_resent,
             }
+    }
+
+    /// Returns whether this is a background task and no response has begun.
+    pub(super) fn awaits_response_in_background(&self) -> bool {
+        self.owner.is_background() && matches!(self.cached.report, Report::Due(_))
     }
 
     /// Returns whether its buffers are small enough to be kept.

@@ -276,7 +276,9 @@ impl Proxy {
             let reported = state.attempts.add_failure(failure);
             let may_try = self.may_try_again(&state, &attempt, origin, failure);
             failure = reported;
-            if may_try && state.attempts.failed() < TRIES && !state.reply.has_begun() {
+            // The client of a background task needs no answer, but the cache still needs the response.
+            let is_needed = !state.reply.has_begun() || state.awaits_response_in_background();
+            if may_try && state.attempts.failed() < TRIES && is_needed {
                 state.attempts.go_on_after(&attempt);
                 context.worker.counters.add(Counter::OriginRetries, 1);
                 return self.choose_origin(context, state, None, response);
