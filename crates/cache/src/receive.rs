@@ -254,7 +254,7 @@ impl Shard {
         };
         self.statistics.not_stored += 1;
         status.detail = refusal.map(Refusal::detail);
-        if refusal.is_some_and(Refusal::disables_coalescing) {
+        if refusal.is_some_and(|refusal| refusal.disables_coalescing(reply.status)) {
             self.history.disable_coalescing(hash, exchange.now);
         }
         // The new response must not be stored, and the stored one is outdated.

@@ -39,10 +39,16 @@ impl Refusal {
         }
     }
 
-    /// Whether the next response will probably not be stored either, so that requests should not
-    /// wait for it. `Authorization` concerns one request, and such requests never wait.
-    pub(crate) const fn disables_coalescing(self) -> bool {
-        !matches!(self, Self::Status | Self::Authorization)
+    /// Whether the response after this one with `status` will probably not be stored either, so that
+    /// requests should not wait for it. A redirection or a 403 without a lifetime will not be. A
+    /// failure is over soon; a part, a 304 or a 416 concerns one request. So does `Authorization`, and
+    /// such requests never wait.
+    pub(crate) const fn disables_coalescing(self, status: u16) -> bool {
+        match self {
+            Self::Status => !matches!(status, 206 | 304 | 408 | 416 | 425 | 429 | 500..),
+            Self::Authorization => false,
+            _ => true,
+        }
     }
 
     /// Whether the stored response must be removed too. A response to one authorized client (§3.5)

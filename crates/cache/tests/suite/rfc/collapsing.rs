@@ -136,6 +136,28 @@ fn requests_do_not_wait_after_an_unshareable_response() {
     assert_eq!(lookup_many(&mut harness, &head, 10).len(), 1, "that may have changed");
 }
 
+/// Regression: while a redirection to a login page was fetched, each request for it waited for the one
+/// before, without result.
+#[test]
+fn a_status_that_is_never_stored_is_not_waited_for() {
+    for (status, waits) in [
+        (201, false),
+        (302, false),
+        (307, false),
+        (403, false),
+        (429, true),
+        (500, true),
+        (503, true),
+    ] {
+        let mut harness = Harness::default();
+        let head = request("GET /", "");
+        let fetch = lookup_many(&mut harness, &head, 1).remove(0);
+        harness.complete_fetch(&head, fetch, Some(&reply(status, "", "x")));
+        let expected = if waits { 1 } else { 10 };
+        assert_eq!(lookup_many(&mut harness, &head, 10).len(), expected, "{status}");
+    }
+}
+
 /// `Authorization` concerns one request, not the URL.
 #[test]
 fn an_authorized_request_does_not_disable_coalescing() {
