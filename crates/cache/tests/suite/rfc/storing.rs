@@ -240,6 +240,27 @@ fn rfc_9111_5_2_1_unsupported_requests_are_forwarded_unchanged() {
     assert!(!harness.get("/other", "", &reply(200, "", "")).is_hit());
 }
 
+/// RFC 9110 §7.8: a server may ignore `Upgrade`. Regression: clients that offer HTTP/2 with every request
+/// got nothing from the store.
+#[test]
+fn an_offer_of_another_http_does_not_bypass_the_store() {
+    let mut harness = Harness::default();
+    harness.get("/", "", &reply(200, FRESH, "stored"));
+    for (protocols, is_hit) in [
+        ("h2c", true),
+        ("H2C, HTTP/2.0", true),
+        ("TLS/1.0", true),
+        ("", true),
+        ("websocket", false),
+        ("h2c, echo/1", false),
+        ("https/1", false),
+    ] {
+        let fields = format!("Connection: Upgrade\r\nUpgrade: {protocols}\r\n");
+        let got = harness.get("/", &fields, &reply(200, "", "other"));
+        assert_eq!(got.is_hit(), is_hit, "{protocols}");
+    }
+}
+
 #[test]
 fn purges_by_url_prefix_and_tag() {
     use pollux_cache::Purge::{Everything, Prefix, Tag, Url};
