@@ -14,6 +14,9 @@ use pollux_http::{
 /// The status that is logged for a client that disconnected before it had a reply: the code that nginx uses.
 const CLIENT_GONE: u16 = 499;
 
+/// The status of a reply that names the protocols one of which the client has to use (RFC 9110 §15.5.22).
+const UPGRADE_REQUIRED: u16 = 426;
+
 /// The progress of the reply to the client.
 #[derive(Debug)]
 pub(super) enum Reply {
@@ -194,5 +197,19 @@ fn put_fields(
             hop::put_line(out, field.name, field.value);
         }
     }
+    if head.status == UPGRADE_REQUIRED {
+        put_protocols(out, head);
+    }
     has_date
+}
+
+/// Appends `Upgrade` with those of the protocols in a 426 to which this proxy can switch, if there are any.
+fn put_protocols(out: &mut Vec<u8>, head: &ReplyHead<'_>) {
+    let fields = head.fields().filter(|field| field.is(b"upgrade"));
+    let members = fields.flat_map(|field| hop::members(field.value));
+    let protocols: Vec<_> = members.filter(|name| !hop::is_never_switched_to(name)).collect();
+    if !protocols.is_empty() {
+        hop::put_line(out, b"Upgrade", &protocols.join(&b", "[..]));
+        hop::put_line(out, b"Connection", b"upgrade");
+    }
 }

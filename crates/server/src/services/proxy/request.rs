@@ -241,9 +241,8 @@ pub(super) fn forwards_left(request: &Request<'_>) -> Option<u64> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }
 
-/// Returns the protocols to which the connection may be switched. Another HTTP is excluded, because it would
-/// bypass all checks of this proxy, and so is TLS. A request with content is excluded too, because the
-/// content would have to be sent first.
+/// Returns the protocols to which the connection may be switched. Another HTTP and TLS are excluded. A request
+/// with content is excluded too, because the content would have to be sent first.
 fn upgrade<'b>(request: &Request<'b>, named: &ConnectionOptions<'_>) -> Option<&'b [u8]> {
     if request.version == Version::Http10
         || request.framing != Framing::None
@@ -253,13 +252,9 @@ fn upgrade<'b>(request: &Request<'b>, named: &ConnectionOptions<'_>) -> Option<&
     }
     let mut lines = request.fields().filter(|field| field.is(b"upgrade"));
     let protocols = lines.next()?.value;
-    let is_hidden_http = |protocol: &[u8]| {
-        let name = protocol.split(|&byte| byte == b'/').next().unwrap_or_default();
-        [&b"h2c"[..], b"h2", b"http", b"tls"].iter().any(|not| name.eq_ignore_ascii_case(not))
-    };
     let mut members = hop::members(protocols).peekable();
     let is_taken = members.peek().is_some() && lines.next().is_none();
-    (is_taken && !members.any(is_hidden_http)).then_some(protocols)
+    (is_taken && !members.any(hop::is_never_switched_to)).then_some(protocols)
 }
 
 /// Returns whether one of these fields is among `lines`.

@@ -77,3 +77,29 @@ fn an_upgrade_may_be_declined() {
     assert_eq!(client.get("/").text(), "no");
     fixture.stop();
 }
+
+/// RFC 9110 §15.5.22: a 426 names the protocols. Regression: `Upgrade` was never passed on.
+#[test]
+fn a_426_names_the_protocols_to_which_a_client_can_switch() {
+    for (protocols, expected) in [
+        ("websocket", Some("websocket")),
+        ("h2c, websocket, TLS/1.0, echo/1", Some("websocket, echo/1")),
+        ("HTTP/2.0", None),
+    ] {
+        let origin = Origin::start(move |request| {
+            request.say(format!(
+                "HTTP/1.1 426 Upgrade Required\r\nUpgrade: {protocols}\r\nConnection: upgrade\r\n\
+                 Content-Length: 2\r\n\r\nno"
+            ))
+        });
+        let fixture = Fixture::before(&origin.url());
+        let mut client = fixture.client();
+        for _ in 0..2 {
+            let reply = client.get("/");
+            assert_eq!((reply.status, &*reply.text()), (426, "no"), "{protocols}");
+            assert_eq!(reply.field("upgrade"), expected, "{protocols}");
+            assert_eq!(reply.field("connection"), expected.map(|_| "upgrade"), "{protocols}");
+        }
+        fixture.stop();
+    }
+}
