@@ -69,13 +69,7 @@ impl Index {
         object: &Object,
         tags: Vec<Box<[u8]>>,
     ) -> Vec<u64> {
-        // As in the memory tier, variants by other fields are removed: the origin's `Vary` has
-        // changed, and the old ones would match wrong requests.
-        let mut gone = self.take(hash, |entry| {
-            *entry.key != *object.key()
-                || *entry.vary == *object.vary()
-                || !vary::names(&entry.vary).eq(vary::names(object.vary()))
-        });
+        let mut gone = self.remove_replaced(hash, object);
         let entry = FileEntry {
             number,
             bytes,
@@ -122,6 +116,16 @@ impl Index {
         self.memory -= gone.iter().map(FileEntry::memory).sum::<u64>();
         self.count -= gone.len();
         gone.iter().map(|entry| entry.number).collect()
+    }
+
+    /// Removes the entries that `object` replaces. As in the memory tier, these include variants by
+    /// other fields: the origin's `Vary` has changed, and the old ones would match wrong requests.
+    pub(super) fn remove_replaced(&mut self, hash: u64, object: &Object) -> Vec<u64> {
+        self.take(hash, |entry| {
+            *entry.key != *object.key()
+                || *entry.vary == *object.vary()
+                || !vary::names(&entry.vary).eq(vary::names(object.vary()))
+        })
     }
 
     /// Removes all entries of a URL.

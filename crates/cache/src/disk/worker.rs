@@ -178,14 +178,18 @@ impl DiskTier {
         let _ = self.jobs.send(Job::Release);
     }
 
-    /// Queues `object` for writing. It is skipped if too much is queued already; it remains in
-    /// memory.
+    /// Queues `object` for writing. If too much is queued already, it remains in memory only, and the
+    /// files of its URL are removed: an older response must not follow it when it is evicted.
     pub(crate) fn write(&self, hash: u64, object: &Object) {
         let bytes = object.weight();
         if self.state() == RELEASED {
             return;
         }
         if self.queued_bytes.load(Ordering::Relaxed) + bytes > QUEUE_BYTES_MAX {
+            // A removal also cancels queued writes of other URLs, so it is made only if it is needed.
+            if self.index().has(hash, object.key()) {
+                self.remove(hash, object.key());
+            }
             return;
         }
         self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -432,6 +436,13 @@ impl<F: Directory> DiskWorker<F> {
         }
     }
 
+    /// Removes the files that an object replaces that is not written itself. Otherwise they would be
+    /// found when it has left the memory, and after a restart.
+    fn remove_replaced(&mut self, disk: &DiskTier, hash: u64, object: &Object) {
+        let gone = disk.index().remove_replaced(hash, object);
+        self.remove(&gone);
+    }
+
     /// Logs once when writes start to fail, and once when they succeed again.
     fn log_write_outcome(&mut self, written: io::Result<()>) {
         match (written, self.failed_at) {
@@ -467,11 +478,15 @@ impl<F: Directory> DiskWorker<F> {
         self.next += 1;
         let header = header(object);
         let bytes = (header.len() + object.record().len()) as u64 + object.header().content_len;
+        let Some(room_for_others) = disk.limit.checked_sub(bytes) else {
+            self.remove_replaced(disk, hash, object);
+            return Ok(());
+        };
         // Make room first, so that the limit holds at every moment.
-        let gone = disk.index().shrink(disk.limit.saturating_sub(bytes), INDEX_BYTES_MAX);
+        let gone = disk.index().shrink(room_for_others, INDEX_BYTES_MAX);
         self.remove(&gone);
         let is_wanted = || disk.removals(hash).load(Ordering::SeqCst) == removals;
-        if bytes > disk.limit || !is_wanted() {
+        if !is_wanted() {
             return Ok(());
         }
         let new = format!("{number:016x}{TEMPORARY_SUFFIX}");
@@ -483,6 +498,7 @@ impl<F: Directory> DiskWorker<F> {
             .and_then(|()| self.directory.rename(&new, &name(number)));
         if let Err(error) = written {
             let _ = self.directory.remove(&new);
+            self.remove_replaced(disk, hash, object);
             return Err(error);
         }
         let tags = tags_of(object.fields(), &disk.tag_fields);

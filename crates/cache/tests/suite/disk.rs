@@ -457,6 +457,29 @@ fn a_full_disk_loses_only_unwritten_responses() {
     assert_eq!(stored(&mut harness, "/1", ""), Some(body(1)));
 }
 
+/// Regression: an older response came back after a restart, although clients had received the new one.
+#[test]
+fn a_response_that_cannot_be_written_leaves_no_older_one_on_disk() {
+    for is_full in [true, false] {
+        let directory = SimulatedDirectory::default();
+        // The new response is longer than the second limit.
+        let limit = if is_full { LIMIT } else { 10_000 };
+        let mut harness = open_store(directory.clone(), limit);
+        get(&mut harness, "/", "", &wire(1));
+        get(&mut harness, "/other", "", &wire(2));
+        harness.cache.store().flush(FLUSH_TIMEOUT);
+        let used = directory.used();
+        assert!(used > 0);
+        directory.0.lock().unwrap().room = is_full.then_some(used);
+        get(&mut harness, "/", "Cache-Control: no-cache\r\n", &wire(3));
+        harness.cache.store().flush(FLUSH_TIMEOUT);
+        assert_eq!(stored(&mut harness, "/", ""), Some(body(3)), "from memory");
+        let mut harness = open_store(directory, limit);
+        assert_eq!(stored(&mut harness, "/", ""), None, "{is_full}");
+        assert_eq!(stored(&mut harness, "/other", ""), Some(body(2)), "{is_full}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
