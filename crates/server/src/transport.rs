@@ -16,7 +16,7 @@ pub(crate) mod role;
 pub(crate) mod tls;
 
 use pollux_sys as sys;
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use std::{
     io,
     net::IpAddr,
@@ -25,6 +25,12 @@ use std::{
     time::Duration,
 };
 use tls::{HandshakeStep, Tls, TlsPeer};
+
+/// The time without a byte from a peer after which it is probed, the time between two probes, and the number
+/// of probes without an answer after which the connection ends: three minutes in all.
+const PROBE_AFTER: Duration = Duration::from_secs(120);
+const PROBE_PAUSE: Duration = Duration::from_secs(15);
+const PROBES: u32 = 4;
 
 /// A connection to a peer; it stays open as long as this value exists.
 #[derive(Debug)]
@@ -303,6 +309,15 @@ impl Transport {
         if !is_limited {
             let _ = sys::reset_on_close(self.as_fd());
         }
+    }
+
+    /// Makes the kernel probe the peer while nothing arrives from it (TCP keep-alive), so that a peer is noticed
+    /// that has vanished without closing its connection.
+    pub(crate) fn probe_peer(&self) {
+        let probes = TcpKeepalive::new().with_time(PROBE_AFTER);
+        let probes = probes.with_interval(PROBE_PAUSE).with_retries(PROBES);
+        // A UNIX socket needs no probes: the kernel knows both ends.
+        let _ = SockRef::from(self).set_tcp_keepalive(&probes);
     }
 
     /// Returns the socket, to be closed or passed on, and drops the TLS session.

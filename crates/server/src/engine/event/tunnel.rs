@@ -46,6 +46,10 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     fn tie(&mut self, fd: RawFd, partner: RawFd, output: Outbox, is_client: bool) {
         let Some(slot) = self.table.get_mut(fd) else { return };
         let unsent = (!output.is_empty()).then(|| Box::new(output));
+        // No timeout ends an idle tunnel, so that of a peer which has vanished would stay for ever.
+        if let Some(transport) = slot.transport() {
+            transport.probe_peer();
+        }
         slot.peer = Peer::Tunnel(Tunnel { unsent, partner, is_client, has_ended: false });
         slot.class = Class::Tunnel;
         slot.timer.disarm();

@@ -103,3 +103,36 @@ fn a_426_names_the_protocols_to_which_a_client_can_switch() {
         fixture.stop();
     }
 }
+
+/// Returns whether a TCP connection of this machine with these ports has a timer for keep-alive probes, which
+/// the kernel shows as 02.
+fn is_probed(is_meant: impl Fn(u16, u16) -> bool) -> bool {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    table.lines().skip(1).any(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let port = |index: usize| {
+            let hex = words[index].rsplit(':').next()?;
+            u16::from_str_radix(hex, 16).ok()
+        };
+        let ports = port(1).zip(port(2));
+        ports.is_some_and(|(own, other)| is_meant(own, other)) && words[5].starts_with("02:")
+    })
+}
+
+/// Regression: a tunnel stayed for ever if its client had vanished without closing its connection.
+#[test]
+fn the_peers_of_a_tunnel_are_probed() {
+    let origin = echoing();
+    let fixture = Fixture::before(&origin.url());
+    let mut client = fixture.client();
+    let (own, other) = (client.socket().local_addr().unwrap().port(), origin.address().port());
+    let server = fixture.address().port();
+    assert!(!is_probed(|near, far| (near, far) == (server, own)));
+    client.send(UPGRADE_REQUEST);
+    switched(&mut client);
+    expect(&mut client, b"welcome");
+    wait_until("the timer for the client", || is_probed(|near, far| (near, far) == (server, own)));
+    wait_until("the timer for the origin", || is_probed(|_, far| far == other));
+    drop(client);
+    fixture.stop();
+}
