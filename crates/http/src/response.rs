@@ -135,10 +135,27 @@ pub fn put_status_line(out: &mut impl Output, status: u16) {
     if let Some(known) = Status::ALL.iter().find(|known| known.code() == status) {
         return out.put(known.line());
     }
+    let forwarded = FORWARDED.iter().find(|(code, _)| *code == status);
     out.put(b"HTTP/1.1 ");
     put_decimal(out, status.into());
-    out.put(b" \r\n");
+    out.put(b" ");
+    out.put(forwarded.map_or("", |&(_, reason)| reason).as_bytes());
+    out.put(b"\r\n");
 }
+
+/// The reason phrases of statuses that are never Pollux's own.
+const FORWARDED: [(u16, &str); 10] = [
+    (101, "Switching Protocols"),
+    (203, "Non-Authoritative Information"),
+    (205, "Reset Content"),
+    (300, "Multiple Choices"),
+    (305, "Use Proxy"),
+    (402, "Payment Required"),
+    (407, "Proxy Authentication Required"),
+    (409, "Conflict"),
+    (410, "Gone"),
+    (422, "Unprocessable Content"),
+];
 
 /// `HTTP/1.1 100 Continue` with its empty line, for a request with
 /// [`expect_continue`](crate::request::Request::expect_continue) whose body is to be read.
@@ -269,6 +286,22 @@ mod tests {
         ] {
             assert_eq!(head, format!("HTTP/1.1 200 OK\r\n{line}\r\n"));
         }
+    }
+
+    #[test]
+    fn a_forwarded_status_has_the_reason_phrase_of_rfc_9110_15() {
+        for (status, line) in [
+            (101, "HTTP/1.1 101 Switching Protocols\r\n"),
+            (404, "HTTP/1.1 404 Not Found\r\n"),
+            (410, "HTTP/1.1 410 Gone\r\n"),
+            (299, "HTTP/1.1 299 \r\n"),
+        ] {
+            let mut out = Vec::new();
+            put_status_line(&mut out, status);
+            assert_eq!(String::from_utf8(out).unwrap(), line);
+        }
+        let is_own = |code: &u16| Status::ALL.iter().any(|status| status.code() == *code);
+        assert!(!FORWARDED.iter().any(|(code, _)| is_own(code)), "a phrase is in one table");
     }
 
     #[test]
