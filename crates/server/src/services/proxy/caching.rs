@@ -491,6 +491,8 @@ impl Proxy {
         }
         let now = context.worker.clock.tick();
         if now >= fetch.until {
+            // It does not wait once more: the next fetch would probably take as long.
+            state.cached.waits = WAITS_MAX;
             return self.has_waited(context, state, fetch, response);
         }
         fetch.alarm = alarm_after(context, LOOK_TICKS.min(fetch.until - now));

@@ -6,8 +6,10 @@ use crate::{
     service::{ExchangeTerms, ResponseWriter, worker_state::WorkerState},
     settings::Settings,
 };
+use pollux_cache::{Config, Decision, Lookup, Store};
 use pollux_http::{
     Limits,
+    reply::{self, Reader, RequestInfo},
     request::{ParseStatus, parse},
 };
 use std::cell::Cell;
@@ -112,4 +114,40 @@ fn an_exchange_that_waits_for_a_fetch_and_ends_does_not_change_the_queue() {
     assert_eq!(phases, ["connection", "fetch", "queue"]);
     bench.call(4, |proxy, context, _| proxy.cancel(context, other));
     assert_eq!(bench.proxy.pool.waiting(), 1);
+}
+
+/// Stores a response to a request with the field `X`, which chooses the variant.
+fn store_variant(store: &Store, now: u64) {
+    let mut handle = store.handle();
+    let head = b"GET / HTTP/1.1\r\nHost: a\r\nX: 1\r\n\r\n";
+    let Ok(ParseStatus::Complete { request, .. }) = parse(head, &Limits::DEFAULT) else {
+        panic!("a request")
+    };
+    let site = pollux_cache::site(false);
+    let lookup = Lookup { request: &request, site, waiter: None, has_waited: false };
+    let Decision::Fetch(fetch) = handle.lookup(&lookup, now) else { panic!("nothing is stored") };
+    let wire =
+        b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nVary: X\r\nContent-Length: 0\r\n\r\n";
+    let mut reader = Reader::new(Reader::LIMITS);
+    reader.begin(RequestInfo::default());
+    let reply::Event::Head(reply) = reader.read(wire).unwrap().event else { panic!("a head") };
+    assert!(handle.head(fetch.ticket, &request, &reply, now, now).should_store);
+    handle.finish(fetch.ticket);
+}
+
+/// Regression: a request for another variant than the stored one then waited once more, as long as before.
+#[test]
+fn an_exchange_whose_wait_for_a_fetch_was_too_long_sends_its_own_request() {
+    let store = Store::new(Config::default());
+    let mut bench = Bench::new(|config| config.cache = Some(store.clone()));
+    store_variant(&store, bench.worker.clock.date().unix_second());
+    let (first, mut second) = (bench.begin(3, "/"), bench.begin(4, "/"));
+    assert_eq!((phase(&first), phase(&second)), ("connection", "fetch"));
+    let Phase::AwaitingFetch(fetch) = &mut second.0.phase else { return };
+    fetch.until = 0;
+    let alarm = fetch.alarm;
+    let second = waiting(bench.call(4, |proxy, context, response| {
+        proxy.resume(context, second, Event::Time(alarm), response)
+    }));
+    assert_eq!(phase(&second), "connection");
 }
