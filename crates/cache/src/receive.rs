@@ -353,7 +353,8 @@ impl Shard {
         let fetching = self.end(ticket)?;
         let (hash, key) = fetching.key.as_ref()?;
         self.statistics.failures += 1;
-        if is_origin_failure {
+        // A POST without an answer says nothing about GET: its client may be the cause.
+        if is_origin_failure && (fetching.may_store || fetching.candidate.is_some()) {
             self.history.record_failure(*hash, now, self.config.back_off_max_s);
         }
         let mut status = self.status(Some(fetching.forward), key);

@@ -167,7 +167,7 @@ impl Model {
         now: u64,
     ) -> ExpectedResponse {
         if client_request.is("no-store") {
-            return self.bypass(client_request, policy, now);
+            return self.bypass(client_request, policy);
         }
         let stored = self.find(client_request);
         let usable = stored.as_ref().map(|stored| match self.usable(stored, client_request, now) {
@@ -259,12 +259,8 @@ impl Model {
         &mut self,
         client_request: &ClientRequest,
         policy: Option<&OriginPolicy>,
-        now: u64,
     ) -> ExpectedResponse {
-        let Some(policy) = policy else {
-            self.fail(client_request.path, now);
-            return ExpectedResponse::page(502, true);
-        };
+        let Some(policy) = policy else { return ExpectedResponse::page(502, true) };
         self.backoff[client_request.path] = (0, 0);
         Self::response(client_request, policy, self.versions[client_request.path], true, true)
     }

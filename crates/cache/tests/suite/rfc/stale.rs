@@ -48,6 +48,20 @@ fn rfc_5861_3_stale_while_revalidate() {
     );
 }
 
+/// Regression: a client whose POST made the origin close the connection kept others from the origin.
+#[test]
+fn rfc_5861_4_a_failure_of_another_request_is_none_of_get() {
+    let mut harness = with("max-age=10, stale-if-error=1000", Config::default(), 15);
+    for (line, fields) in [("POST /", ""), ("DELETE /", ""), ("GET /", "Upgrade: websocket\r\n")] {
+        assert_eq!(harness.exchange(&request(line, fields), None).status, 502);
+    }
+    assert_eq!(harness.get_with_origin_down("/", "").origin_requests, 1, "the origin is tried");
+    let during_back_off = harness.get("/", "", &reply(200, OK, "new"));
+    assert_eq!((during_back_off.text(), during_back_off.origin_requests), ("old", 0));
+    harness.now += 1;
+    assert_eq!(harness.get("/", "", &reply(200, OK, "new")).text(), "new");
+}
+
 #[test]
 fn rfc_5861_3_a_lost_refresh_is_made_again() {
     let mut harness = with("max-age=10, stale-while-revalidate=1000", Config::default(), 15);
