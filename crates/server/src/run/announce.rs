@@ -20,7 +20,8 @@ pub(super) struct Announcement {
 impl Announcement {
     pub(super) fn new(config: &Settings) -> Self {
         let frontend = config.frontend.as_deref();
-        let default = content(&config.site, frontend);
+        let default =
+            content(&config.site, frontend, config.guestbook.is_some(), config.hub.is_some());
         let default_details = details(frontend, config.guestbook.as_deref());
         let tls = config.tls.is_some();
         if config.hosts.is_empty() {
@@ -34,7 +35,8 @@ impl Announcement {
         lines.extend(default_details.into_iter().map(indented));
         for host in &config.hosts {
             let frontend = host.frontend.as_deref();
-            lines.push(format!("{}: {}", host.names.join(", "), content(&host.site, frontend)));
+            let content = content(&host.site, frontend, host.guestbook.is_some(), false);
+            lines.push(format!("{}: {content}", host.names.join(", ")));
             lines.extend(details(frontend, host.guestbook.as_deref()).into_iter().map(indented));
         }
         Self { tls, subject: format!("{} sites", config.hosts.len() + 1), details: lines }
@@ -80,10 +82,33 @@ fn details(frontend: Option<&FrontendConfig>, guestbook: Option<&GuestbookConfig
 }
 
 /// Returns a description of a site's content.
-fn content(site: &SiteConfig, frontend: Option<&FrontendConfig>) -> String {
+fn content(
+    site: &SiteConfig,
+    frontend: Option<&FrontendConfig>,
+    has_guestbook: bool,
+    has_hub: bool,
+) -> String {
     match &site.directory {
         Some(directory) => directory.display().to_string(),
         None if frontend.is_some() => "its origins' pages".to_owned(),
-        None => "a guestbook".to_owned(),
+        None if has_guestbook => "a guestbook".to_owned(),
+        None if has_hub => "a hub".to_owned(),
+        None => "no files".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::HubConfig;
+    use std::sync::Arc;
+
+    /// Regression: a server with nothing but a hub announced a guestbook.
+    #[test]
+    fn a_hub_alone_is_announced_as_one() {
+        let mut config = Settings::new(".");
+        config.site.directory = None;
+        config.hub = Some(Arc::new(HubConfig::new("/hub")));
+        assert_eq!(Announcement::new(&config).subject, "a hub");
     }
 }
