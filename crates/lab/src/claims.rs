@@ -209,33 +209,61 @@ fn verdict_of_points(verdicts: &[Verdict]) -> Verdict {
     worst.into_iter().find(|&verdict| any(verdict)).unwrap_or(Verdict::Holds)
 }
 
+/// Returns the p-value of the verdict on all `parts`. A claim holds if all parts hold, so its p-value is that of
+/// the least certain part. One failed part is enough for it to fail.
+fn p_of_all(verdict: Verdict, parts: &[Part]) -> Option<f64> {
+    if verdict == Verdict::DoesNotHold {
+        let failed = parts.iter().filter(|part| part.verdict == Verdict::DoesNotHold);
+        return failed.filter_map(|part| part.p).min_by(f64::total_cmp);
+    }
+    least_certain(parts.iter().map(|part| part.p))
+}
+
+/// Returns the p-value of the verdict on several operating points, each of which has a verdict and a p-value.
+/// The verdict *depends* consists of two verdicts and is as certain as the less certain one: the claim holds at
+/// one point, and it does not hold at another. Other points, at which it may be open, make neither less certain.
+fn p_of_points(verdict: Verdict, points: &[(Verdict, Option<f64>)]) -> Option<f64> {
+    // The most certain point is found among all points, so its p-value is multiplied by their number (C.
+    // Bonferroni's inequality).
+    let most_certain = |wanted: Verdict| {
+        let of_verdict = points.iter().filter(|&&(verdict, _)| verdict == wanted);
+        let least = of_verdict.filter_map(|&(_, p)| p).min_by(f64::total_cmp)?;
+        Some((least * points.len() as f64).min(1.0))
+    };
+    match verdict {
+        Verdict::DoesNotHold => most_certain(verdict),
+        Verdict::Depends => {
+            Some(most_certain(Verdict::Holds)?.max(most_certain(Verdict::DoesNotHold)?))
+        }
+        _ => least_certain(points.iter().map(|&(_, p)| p)),
+    }
+}
+
+/// Returns the largest of the p-values; `None` if one of them is not known.
+fn least_certain(all: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    let all: Option<Vec<f64>> = all.collect();
+    all?.into_iter().max_by(f64::total_cmp)
+}
+
 /// Judges one claim, which need not belong to the experiment, by the data of `outcome`.
 pub(crate) fn judge_one(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
     let plan = Plan::of(outcome);
     let mut parts: Vec<Part> = Vec::new();
-    let mut verdicts = Vec::new();
+    let mut points = Vec::new();
     for (point, claim) in at_operating_points(outcome, claim) {
         let part = |variant: &String| Part {
             operating_point: point.clone(),
             ..judge_part(outcome, &claim, variant, &plan)
         };
         let here: Vec<Part> = claim.each.iter().map(part).collect();
-        verdicts.push(verdict_of_all(&here));
+        let verdict = verdict_of_all(&here);
+        points.push((verdict, p_of_all(verdict, &here)));
         parts.extend(here);
     }
+    let verdicts: Vec<Verdict> = points.iter().map(|&(verdict, _)| verdict).collect();
     let verdict = verdict_of_points(&verdicts);
     let deciding = deciding_part(&parts, claim.holds, verdict);
     let estimate = deciding.and_then(|part| part.estimate.as_ref());
-    // A claim holds if all parts hold, so its p-value is that of the least certain part. One failed part is
-    // enough for it to fail.
-    let all: Option<Vec<f64>> = parts.iter().map(|part| part.p).collect();
-    let failed = parts.iter().filter(|part| part.verdict == Verdict::DoesNotHold);
-    let p = match verdict {
-        Verdict::DoesNotHold => failed.filter_map(|part| part.p).min_by(f64::total_cmp),
-        // The verdict *depends* consists of two verdicts and is as certain as the less certain one.
-        Verdict::Depends => parts.iter().filter_map(|part| part.p).max_by(f64::total_cmp),
-        _ => all.and_then(|p| p.into_iter().max_by(f64::total_cmp)),
-    };
     ClaimOutcome {
         id: claim.id.clone(),
         statement: claim.statement.clone(),
@@ -250,7 +278,7 @@ pub(crate) fn judge_one(outcome: &Outcome, claim: &Claim) -> ClaimOutcome {
         paper_says: claim.paper.clone(),
         threshold: claim.holds,
         primary: claim.primary,
-        p,
+        p: p_of_points(verdict, &points),
         p_with_all: None,
         parts,
     }

@@ -324,3 +324,26 @@ fn operating_points_that_disagree_make_a_claim_depend() {
     assert!(remark.contains("does not hold (0.970") && remark.contains("holds (0.200"), "{remark}");
     assert_eq!(judged(0.3).verdict, Verdict::Holds);
 }
+
+/// Regression test: a point at which a claim is open once made the verdict *depends* not significant, although
+/// the claim surely holds at another point, and surely does not hold at a third one.
+#[test]
+fn an_open_point_does_not_make_two_others_less_certain() {
+    use Verdict::{Depends, DoesNotHold, Holds, Undecided};
+    let near = |p: Option<f64>, expected: f64| (p.unwrap() - expected).abs() < 1e-12;
+    let points = [
+        (Holds, Some(0.004)),
+        (Holds, Some(0.0001)),
+        (DoesNotHold, Some(0.001)),
+        (Undecided, Some(1.0)),
+    ];
+    assert!(near(p_of_points(Depends, &points), 0.004), "the less certain one, found among four");
+    assert!(near(p_of_points(Undecided, &points), 1.0));
+    let unknown = [points[0], points[2], (Verdict::Seen, None)];
+    assert!(near(p_of_points(Depends, &unknown), 0.012));
+    assert_eq!(p_of_points(Verdict::Seen, &unknown), None);
+    assert!(near(p_of_points(Holds, &points[..2]), 0.004), "it holds at both");
+    let failed = [(DoesNotHold, Some(0.02)), (DoesNotHold, Some(0.001))];
+    assert!(near(p_of_points(DoesNotHold, &failed), 0.002), "it fails at one of two");
+    assert!(near(p_of_points(DoesNotHold, &failed[..1]), 0.02), "there is nothing to choose");
+}
