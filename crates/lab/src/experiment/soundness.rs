@@ -108,7 +108,7 @@ impl Experiment {
 
     /// Returns why the claim can have only one outcome, if so: all possible values of its comparison are on
     /// one side of the threshold; no request fails below the limit; or the claim is about failures, or about an
-    /// equality under overload, and no control shows that it could have another outcome.
+    /// equality or a rise of the latency under overload, and no control shows that it could have another outcome.
     fn certain(&self, claim: &Claim) -> Option<String> {
         if has_equal_sides(claim) {
             return Some("both sides are the same: it cannot come out otherwise".into());
@@ -132,10 +132,20 @@ impl Experiment {
             return beside(claim, control);
         }
         let is_equality = matches!(holds, Threshold::Within(_)) && self.is_overload(&claim.a);
-        let wants_control =
-            claim.primary && (of_failures && claim.a.take != Take::Each || is_equality);
+        let is_of_all = of_failures && claim.a.take != Take::Each;
+        let wants_control = claim.primary && (is_of_all || is_equality || self.is_rise(claim));
         wants_control
             .then(|| "expected control = ID, a claim which shows that it could fail".into())
+    }
+
+    /// Whether the claim is that the latency of a server is higher beyond the limit than below it. Beyond the
+    /// limit the queue of every server grows.
+    fn is_rise(&self, claim: &Claim) -> bool {
+        let is_below = |b: &Side| b.variant == claim.a.variant && !self.is_overload(b);
+        claim.metric.starts_with("latency_")
+            && matches!(claim.holds, Threshold::Above(_))
+            && self.is_overload(&claim.a)
+            && claim.b.as_ref().is_some_and(is_below)
     }
 
     /// Whether the side is read at one rate beyond the saturation.
@@ -299,7 +309,7 @@ mod tests {
     #[test]
     fn a_planted_fault_is_found() {
         type PlantedFault = (&'static str, &'static str, fn(&mut Claim), &'static str);
-        let planted: [PlantedFault; 21] = [
+        let planted: [PlantedFault; 22] = [
             ("gammo-fig5-6", "G3", |it| it.operating_points = None, "G3: expected operating-"),
             // A threshold that moved, and one that was never written down.
             (
@@ -338,6 +348,8 @@ mod tests {
                 |it| it.control = Some("P99".into()),
                 "P13-overload: expected control",
             ),
+            // Beyond the limit the latency of every server rises.
+            ("provos-fig14", "P10", |it| it.control = None, "P10: expected control"),
             // A cost per request at one load of several.
             (
                 "gammo-wan",
