@@ -127,3 +127,30 @@ fn a_claim_is_read_from_a_run_that_has_its_points() {
     older.outcome.dimensions.retain(|dimension| dimension.name != "idle");
     assert!(judged(&older, "P1-latency").is_none(), "it has no idle connections");
 }
+
+/// Regression test: P1-zero was once *contradicted* by a run at a rate below poll's limit, at which poll answered
+/// every request.
+#[test]
+fn a_run_that_could_not_come_out_otherwise_decides_nothing() {
+    let results = results().unwrap();
+    let mut rows = results.section.iter().flat_map(|section| &section.row);
+    let row = rows.find(|row| row.reading.iter().any(|it| it.claim.as_deref() == Some("P1-zero")));
+    let with_rate = |name: &str| {
+        let mut run = run(name, "provos-fig4-9");
+        let cell = crate::plan::Cell { variant: "poll".into(), point: Default::default() };
+        let (rps, raw) = (Some(1_000.0), crate::measure::Raw::default());
+        run.outcome.saturation.push(crate::result::Saturation { cell, rps, note: None, raw });
+        run.outcome.dimensions.retain(|dimension| dimension.name != "rate");
+        run.outcome.dimensions.push(crate::plan::rate_dimension(&[500.0, 1_050.0]));
+        run
+    };
+    let older = with_rate("2026-11-25-provos-fig4-9-least");
+    let newer = with_rate("2026-11-30-provos-fig4-9");
+    let register = Register::default();
+    let of = |runs: &[Publication]| {
+        let published = Published::of(runs, &register).unwrap();
+        line(runs, &published, row.unwrap()).unwrap().verdicts.remove(0).to_string()
+    };
+    assert!(of(&[older]).contains("nine tenths of poll's limit"));
+    assert!(!of(&[newer]).contains("nine tenths of poll's limit"));
+}
