@@ -299,15 +299,11 @@ fn conditions(page: &mut String, outcome: &Outcome) {
     }
     page.push_str("</table></div>\n");
     if !outcome.saturation.is_empty() {
-        let whose = match outcome.experiment.rate.as_ref().map(|rate| rate.relative_to) {
-            Some(RelativeTo::Fastest) => "fastest",
-            _ => "slowest",
-        };
         let _ = write!(
             page,
-            "<h3>How the rate was found</h3>\n<p>The saturation of each variant in a closed loop, at \
-             the last value of every axis. The rates are shares of the {whose} variant's saturation.</p>\n<table>\n<thead><tr><th>Variant</th>\
-             <th class=\"number\">Replies/s</th><th>Remarks</th></tr></thead>\n"
+            "<h3>How the rate was found</h3>\n<p>{}</p>\n<table>\n<thead><tr><th>Variant</th>\
+             <th class=\"number\">Replies/s</th><th>Remarks</th></tr></thead>\n",
+            escape(&how_rates_were_found(outcome))
         );
         for probe in &outcome.saturation {
             let _ = writeln!(
@@ -325,6 +321,26 @@ fn conditions(page: &mut String, outcome: &Outcome) {
         let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(note));
     }
     commands(page, outcome);
+}
+
+/// Describes what the rates of the run are multiples of.
+fn how_rates_were_found(outcome: &Outcome) -> String {
+    let rate = outcome.experiment.rate.as_ref();
+    let has_reference = rate.is_some_and(|rate| rate.reference.is_some());
+    if let (true, Some(probe)) = (has_reference, outcome.saturation.first()) {
+        let (variant, place) = (&probe.cell.variant, outcome.point_text(&probe.cell.point));
+        return format!(
+            "The saturation of {variant} in a closed loop ({place}). All rates are multiples of it."
+        );
+    }
+    let whose = match rate.map(|rate| rate.relative_to) {
+        Some(RelativeTo::Fastest) => "fastest",
+        _ => "slowest",
+    };
+    format!(
+        "The saturation of each variant in a closed loop, at the last value of every axis. The rates are shares of \
+         the {whose} variant's saturation."
+    )
 }
 
 /// Writes the limit that was found for each server, and the server's own rates around it.

@@ -92,6 +92,18 @@ impl Panel<'_> {
         (1..=parts).map(part).collect()
     }
 
+    /// Returns whether none of its cells is measured, as planned: it would have no point.
+    fn is_left_out(&self, outcome: &Outcome) -> bool {
+        let is_left_out = |variant: &VariantOutcome, x: &Value| {
+            let cell = outcome.cell(&variant.name, &self.point(x));
+            cell.is_some_and(|cell| outcome.is_left_out(cell))
+        };
+        let here = self.variants.iter().filter(|variant| variant.unavailable.is_none());
+        let mut here = here.peekable();
+        here.peek().is_some()
+            && here.all(|variant| self.x.values.iter().all(|x| is_left_out(variant, x)))
+    }
+
     /// Returns the point at `x`.
     pub fn point(&self, x: &Value) -> Point {
         let mut point = self.at.clone();
@@ -100,7 +112,8 @@ impl Panel<'_> {
     }
 }
 
-/// Returns all drawings of an outcome, in the order of the experiment's file.
+/// Returns all drawings of an outcome, in the order of the experiment's file. A drawing that would have no point
+/// is left out; the others have the numbers that they would have with it.
 pub fn panels(outcome: &Outcome) -> Vec<Panel<'_>> {
     let mut panels = Vec::new();
     for figure in outcome.figures() {
@@ -123,8 +136,38 @@ pub fn panels(outcome: &Outcome) -> Vec<Panel<'_>> {
                 if several { format!("{}-{}", figure.id, index + 1) } else { figure.id.clone() };
             let variants = &outcome.variants;
             let whole = Panel { id, figure, x, at, variants, part: (1, 1), has_others: several };
-            panels.extend(whole.parts(outcome));
+            if !whole.is_left_out(outcome) {
+                panels.extend(whole.parts(outcome));
+            }
         }
     }
     panels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{claims::made, experiment::find};
+
+    /// Regression test: the page of figure 10 once began with six figures without a point.
+    #[test]
+    fn what_is_not_measured_as_planned_has_no_drawing() {
+        let experiment = find("provos-fig10").unwrap();
+        let mut dimensions = experiment.dimensions();
+        dimensions.push(plan::rate_dimension(&[500.0, 1_000.0]));
+        let names = ["poll", "devpoll"].map(str::to_owned);
+        let cells = plan::cells(["poll"], &dimensions).unwrap();
+        let run = |cell| made::run(cell, 0, [("error_share".to_owned(), 0.1)].into());
+        let runs = cells.into_iter().map(run).collect();
+        let mut outcome = made::outcome(experiment, false, dimensions, &names, runs);
+        // Its cells have no runs.
+        outcome.variants[1].unavailable = Some("this kernel has no /dev/poll".into());
+        outcome.conclude();
+        let panels = panels(&outcome);
+        let of_errors = || panels.iter().filter(|panel| panel.figure.id == "errors");
+        let idle = |panel: &Panel<'_>| panel.at["idle"].number().unwrap();
+        assert!(of_errors().all(|panel| idle(panel) > 1.0), "only the limit is needed at 1");
+        assert_eq!(of_errors().count(), 6, "three queues with 251 and with 501");
+        assert_eq!(of_errors().next_back().unwrap().id, "errors-9");
+    }
 }

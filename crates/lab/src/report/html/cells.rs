@@ -64,7 +64,9 @@ fn cell(outcome: &Outcome, panel: &Panel<'_>, variant: &VariantOutcome, x: &Valu
         return "not here".into();
     }
     match outcome.cell(&variant.name, &panel.point(x)) {
+        None if !outcome.measures(&variant.name, &panel.point(x)) => "–".into(),
         None => "not run".into(),
+        Some(cell) if outcome.is_left_out(cell) => "–".into(),
         Some(cell) if cell.valid == 0 => "no run counts".into(),
         Some(cell) => cell.metrics.get(&panel.figure.y).map_or_else(
             || "–".into(),
