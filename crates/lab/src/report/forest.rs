@@ -104,9 +104,8 @@ fn svg(claims: &[(String, &ClaimOutcome)], head: &str) -> String {
     );
     let _ = writeln!(
         svg,
-        "<text x=\"{0:.0}\" y=\"16\" class=\"soft\" text-anchor=\"middle\">{2} times</text>\
-         <text x=\"{1:.0}\" y=\"16\" class=\"soft\" text-anchor=\"middle\">{2} times</text>",
-        x(-1.0),
+        "<text x=\"4\" y=\"16\" class=\"soft\">{1} times</text>\
+         <text x=\"{0:.0}\" y=\"16\" class=\"soft\" text-anchor=\"middle\">{1} times</text>",
         x(1.0),
         number(farthest)
     );
@@ -160,7 +159,7 @@ fn bars(svg: &mut String, claim: &ClaimOutcome, farthest: f64, y: f64, x: &impl 
         let text = match (claim.verdict, claim.value) {
             (Verdict::NotTestable, _) => "not testable here",
             (_, None) => "no figure",
-            _ => "see the table: the threshold is zero",
+            _ => "see the table: the threshold is not above zero",
         };
         let _ = write!(
             svg,
@@ -261,6 +260,17 @@ mod tests {
             assert!(file.contains(part), "{part}: {file}");
         }
         assert!(!file.contains("<a ") && !file.contains("var("), "{file}");
+    }
+
+    /// Regression test: the beginning of the left label was once outside of the picture.
+    #[test]
+    fn both_edges_have_a_label_inside_the_picture() {
+        let svg = drawn(1.8, 3.0, None);
+        assert!(svg.contains("<text x=\"4\" y=\"16\" class=\"soft\">2.10 times</text>"), "{svg}");
+        assert_eq!(svg.matches("2.10 times").count(), 2);
+        let mut claim = claim(1.8, 3.0, None);
+        claim.threshold = Threshold::Below(-0.3);
+        assert!(draw(&[("g3".into(), &claim)]).contains("the threshold is not above zero"));
     }
 
     #[test]
