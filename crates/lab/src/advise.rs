@@ -70,6 +70,7 @@ impl Question {
         ensure!((1..=MAX_IDLE).contains(&idle), "--idle {idle}: 1 to {MAX_IDLE}");
         ensure!((2..=MAX_OPEN).contains(&open), "--open {open}: 2 to {MAX_OPEN}");
         ensure!(rate_rps > 0.0 && rate_rps < 1e8, "--rate {rate_rps}: above 0");
+        ensure!((1.0..=86_400.0).contains(&seconds), "--time {seconds}s: 1s to 24h");
         Experiment::parse(&format!(
             r#"
 id = "advise"
@@ -233,9 +234,10 @@ impl Advice {
 fn why_not(outcome: &Outcome, variant: &VariantOutcome) -> String {
     let runs = outcome.runs.iter().rev().filter(|run| run.cell.variant == variant.name);
     let reason = variant.unavailable.clone();
+    let early = if outcome.interrupted { "interrupted" } else { "the time was over" };
     reason
         .or_else(|| runs.filter_map(|run| run.reason.clone()).next())
-        .unwrap_or_else(|| "the time was over before it".to_owned())
+        .unwrap_or_else(|| format!("{early} before it"))
 }
 
 #[cfg(test)]
@@ -255,6 +257,7 @@ mod tests {
             (Question { idle: 0, ..question }, "--idle 0: 1 to"),
             (Question { open: 1, ..question }, "--open 1: 2 to"),
             (Question { rate_rps: 0.0, ..question }, "--rate 0: above 0"),
+            (Question { seconds: 0.0, ..question }, "--time 0s: 1s to 24h"),
         ] {
             let message = format!("{:#}", wrong.experiment().unwrap_err());
             assert!(message.contains(expected), "{message}");
@@ -341,6 +344,10 @@ mod tests {
         assert!(text.contains("poll         not measured: no CPU"), "{text}");
         assert!(text.contains("epoll        not measured: the time was over before it"), "{text}");
         assert!(text.contains("Nothing could be measured.") && !text.contains("answers"), "{text}");
+        let mut stopped = outcome(&QUESTION, lost.clone());
+        stopped.interrupted = true;
+        let text = QUESTION.text(&QUESTION.advice(&stopped));
+        assert!(text.contains("epoll        not measured: interrupted before it"), "{text}");
         lost.extend(runs(&QUESTION, "epoll", &law, 1));
         let text = QUESTION.text(&QUESTION.advice(&outcome(&QUESTION, lost)));
         assert!(text.contains("These answer 5,000 a second: epoll."), "{text}");

@@ -60,7 +60,7 @@ enum Subcommand {
         /// The result directories
         #[arg(required = true, value_name = "DIR")]
         directories: Vec<PathBuf>,
-        /// The directory for papers.html and papers.md [default: the current directory]
+        /// The directory for papers.html, papers.md and results.md [default: the current directory]
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
     },
@@ -97,12 +97,12 @@ It takes a minute: each mechanism that this kernel has of select, poll, epoll2,
 devpoll, epoll, epoll-et and uring-poll, with and without the idle connections.
 
 Exit status: 0 when a mechanism was measured, 1 when the measurement failed, 2
-for a usage error, 4 when no run is valid.")]
+for a usage error, 4 when no run is valid, 130 after Ctrl-C.")]
     Advise {
-        /// Connections that stay open and send nothing
+        /// Connections that stay open and send nothing: 1 to 15000
         #[arg(long, value_name = "N", default_value_t = 1000)]
         idle: u32,
-        /// Requests that may be open (sent and not yet answered) at once
+        /// Requests that may be open (sent, not yet answered) at once: 2 to 4000
         #[arg(long, value_name = "N", default_value_t = 64)]
         open: u32,
         /// Requests a second that the server is to answer
@@ -118,7 +118,7 @@ for a usage error, 4 when no run is valid.")]
   pollux lab law results/batching-fit results/batching-rest
   pollux lab law docs/runs/2026-11-25-provos-fig11-13")]
     Law {
-        /// The result to fit on; the first third of its cells is used
+        /// The result to fit on: a third of its cells, chosen by a seed
         directory: PathBuf,
         /// A result with the other cells, measured later
         rest: Option<PathBuf>,

@@ -30,8 +30,13 @@ pub(super) fn run(question: Question) -> anyhow::Result<ExitCode> {
     };
     let outcome = pollux_lab::run::run(&settings);
     settings.progress.finish();
-    let advice = question.advice(&outcome?);
+    let outcome = outcome?;
+    let advice = question.advice(&outcome);
     super::print_all(&question.text(&advice))?;
     let has_valid_run = advice.iter().any(|it| it.measured.is_ok());
-    Ok(if has_valid_run { ExitCode::SUCCESS } else { ExitCode::from(super::NO_VALID_RUN) })
+    Ok(match (outcome.interrupted, has_valid_run) {
+        (true, _) => ExitCode::from(super::INTERRUPTED),
+        (false, false) => ExitCode::from(super::NO_VALID_RUN),
+        (false, true) => ExitCode::SUCCESS,
+    })
 }
