@@ -5,7 +5,7 @@
 
 use crate::{
     archive, claims,
-    experiment::{self, Claim, Figure, RATE, Side},
+    experiment::{self, Claim, Figure, RATE, Select, Side},
     plan::Cell,
     result::{CellSummary, FORMAT, Look, Outcome, Run, Status},
     statistics,
@@ -79,6 +79,17 @@ impl Outcome {
             (has_reference || !is_multiple) && !claims::points(self, side).is_empty()
         };
         (axes.all(has_axis) && sides().all(is_known)).then_some(claim)
+    }
+
+    /// Whether the claim `id` of this run is judged at the operating points of today's claim. An older run may have
+    /// been made at one point that decides the verdict.
+    pub(crate) fn has_todays_operating_points(&self, id: &str) -> bool {
+        fn points<'a>(claims: &'a [Claim], id: &str) -> Option<(Option<&'a str>, &'a [Select])> {
+            let claim = claims.iter().find(|claim| claim.id == id)?;
+            Some((claim.operating_points.as_deref(), &claim.operating_rates))
+        }
+        experiment::find_built_in(&self.experiment.id)
+            .is_none_or(|today| points(&today.claim, id) == points(&self.experiment.claim, id))
     }
 
     /// Returns the figures of a result: those of its experiment, with the current form of each figure of the

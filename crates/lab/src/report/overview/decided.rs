@@ -31,8 +31,9 @@ pub(in crate::report) struct ClaimWithRun<'a> {
 pub(super) type Claims<'a> = Vec<(String, Option<ClaimWithRun<'a>>)>;
 
 /// Selects, of several runs that judge a claim, the run with the most evidence. The order of preference:
-/// a run that could test the claim, a run with enough blocks for a verdict, the full form, more blocks,
-/// the later run. A verdict is no reason for preference, because of many runs one decides by chance.
+/// a run that could test the claim, a run with enough blocks for a verdict, a run at today's operating points, the
+/// full form, more blocks, the later run. A verdict is no reason for preference, because of many runs one decides by
+/// chance.
 pub(super) fn decide<'a>(
     runs: &'a [Publication],
     figure: &PaperFigure,
@@ -47,7 +48,8 @@ pub(super) fn decide<'a>(
     let &(run, claim) = judged.iter().max_by_key(|(run, claim)| {
         let there = claim.verdict != Verdict::NotTestable;
         let enough = claim.verdict != Verdict::Seen;
-        (there, enough, !run.outcome.quick, run.outcome.blocks(), run.day())
+        let is_there_today = run.outcome.has_todays_operating_points(id);
+        (there, enough, is_there_today, !run.outcome.quick, run.outcome.blocks(), run.day())
     })?;
     let says_otherwise = |other_run: &Publication, other: &ClaimOutcome| {
         let name = name(&other_run.directory);
@@ -226,6 +228,44 @@ impl<'a> Published<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        claims::made,
+        experiment::find,
+        plan::{Cell, Point},
+        result::Outcome,
+    };
+    use std::path::PathBuf;
+
+    /// Regression test: P11 was once shown by a run at half of the limit, where no server melts down, because that
+    /// run had more blocks.
+    #[test]
+    fn a_run_at_todays_operating_points_comes_first() {
+        let run = |name: &str, blocks: u32, has_points: bool| {
+            let mut experiment = find("provos-overflow").unwrap();
+            if !has_points {
+                experiment.claim.iter_mut().for_each(|claim| claim.operating_points = None);
+            }
+            let claim = serde_json::json!({
+                "id": "P11", "statement": "s", "verdict": "does not hold", "value": 0.8, "low": 0.7, "high": 0.9,
+                "paper": null, "paper_says": "p", "threshold": { "below": 0.5 }, "parts": [],
+            });
+            let cell = Cell { variant: "handoff".into(), point: Point::new() };
+            let runs = vec![made::run(cell, blocks - 1, Default::default())];
+            let mut outcome = Outcome { dimensions: Vec::new(), runs, ..Outcome::new(experiment) };
+            outcome.claims = vec![serde_json::from_value(claim).unwrap()];
+            let directory = PathBuf::from(format!("runs/{name}"));
+            Publication { given: directory.clone(), directory, outcome }
+        };
+        let mut figures = papers().unwrap().paper.into_iter().flat_map(|paper| paper.figure);
+        let figure = figures.find(|figure| figure.claims.iter().any(|id| id == "P11")).unwrap();
+        let shown = |runs: &[Publication]| {
+            let decided = decide(runs, &figure, "P11", &Register::default()).unwrap();
+            name(&decided.run.directory)
+        };
+        let (older, newer) = (run("older", 12, false), run("newer", 6, true));
+        assert_eq!(shown(&[older, newer]), "newer");
+        assert_eq!(shown(&[run("many", 12, true), run("few", 6, true)]), "many");
+    }
 
     #[test]
     fn what_one_run_decides_may_not_be_significant_over_all_runs() {
