@@ -200,7 +200,7 @@ fn row(page: &mut String, anchor: &str, id: &str, decided: Option<&ClaimWithRun<
     let Some(decided) = decided else {
         let _ = writeln!(
             page,
-            "<tr id=\"{}\"><td><strong>{}</strong></td><td colspan=\"6\">no run measures this claim</td></tr>",
+            "<tr id=\"{}\"><td><strong>{}</strong></td><td colspan=\"6\">no run here judges this claim</td></tr>",
             escape(anchor),
             escape(id)
         );
@@ -309,7 +309,7 @@ fn markdown_rest(text: &mut String, figure: &PaperFigure, claims: &Claims<'_>) {
     if open.is_empty() {
         return;
     }
-    text.push_str("\nNot published:\n\n");
+    text.push_str("\nNo run here judges these claims (results.md reads some of them from the data of an older run):\n\n");
     for id in open {
         let claim = figure.experiments.iter().find_map(|experiment| {
             let experiment = experiment::find(experiment).ok()?;
@@ -573,9 +573,9 @@ mod tests {
         let text = markdown(&[]).unwrap();
         assert!(
             text.contains("- G3: beyond saturation poll's reply rate")
-                && text.contains("Not published:")
+                && text.contains("No run here judges these claims")
                 && !text.contains("\n| G3")
         );
-        assert!(page(&[]).unwrap().contains("no run measures this claim"));
+        assert!(page(&[]).unwrap().contains("no run here judges this claim"));
     }
 }
