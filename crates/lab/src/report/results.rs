@@ -54,7 +54,8 @@ struct Row {
     /// The difference from the paper's experiment, beside the difference of the machines.
     #[serde(default)]
     differs: String,
-    /// The figure of the run that is shown; if absent, one of the metric of the first reading.
+    /// The figure of the run that is shown, or one of its drawings, such as `throughput-3`; if absent, one of the
+    /// metric of the first reading.
     picture: Option<String>,
     /// The parameter that decides the result if the readings disagree. Empty if each reading is a statement
     /// of its own: then each has its own verdict.

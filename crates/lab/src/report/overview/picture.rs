@@ -38,14 +38,15 @@ fn shows(run: &Publication, panel: &Panel<'_>, claim: &Claim) -> bool {
 }
 
 /// Returns the name of the file with the panel that shows the claim, if the run has that file: a panel of
-/// `figure`, or, without it, of a figure of the claim's metric. A panel with numbers of the paper comes first.
+/// `figure`, or the panel of this name, or, without it, of a figure of the claim's metric. A panel with numbers of
+/// the paper comes first.
 pub(in crate::report) fn file_of(
     run: &Publication,
     claim: &Claim,
     figure: Option<&str>,
 ) -> Option<String> {
     let is_of = |panel: &Panel<'_>| match figure {
-        Some(id) => panel.figure.id == id,
+        Some(id) => panel.figure.id == id || panel.id == id,
         None => panel.figure.y == claim.metric,
     };
     let panels = report::panels(&run.outcome).into_iter();
