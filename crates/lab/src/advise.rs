@@ -10,7 +10,7 @@ use crate::{
     law::{Law, Open, Point},
     metric::Metric,
     plan,
-    result::{Outcome, VariantOutcome},
+    result::{Outcome, Run, VariantOutcome},
     statistics::{Compare, Estimate, MIN_BLOCKS, estimate, paired},
 };
 use anyhow::ensure;
@@ -232,7 +232,13 @@ impl Advice {
 
 /// Returns why there is no figure: this kernel does not have the mechanism, or no run counts.
 fn why_not(outcome: &Outcome, variant: &VariantOutcome) -> String {
-    let runs = outcome.runs.iter().rev().filter(|run| run.cell.variant == variant.name);
+    let is_at = |run: &Run, axis: &str, value| {
+        run.cell.point.get(axis).and_then(Value::number) == Some(value)
+    };
+    // The cell that the experiment leaves out is no reason.
+    let is_left_out = |run: &Run| is_at(run, IDLE, 0.0) && is_at(run, OPEN, 1.0);
+    let is_of_variant = |run: &&Run| run.cell.variant == variant.name && !is_left_out(run);
+    let runs = outcome.runs.iter().rev().filter(is_of_variant);
     let reason = variant.unavailable.clone();
     let early = if outcome.interrupted { "interrupted" } else { "the time was over" };
     reason
@@ -243,10 +249,7 @@ fn why_not(outcome: &Outcome, variant: &VariantOutcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        claims::made,
-        result::{Run, Status},
-    };
+    use crate::{claims::made, result::Status};
 
     #[test]
     fn every_question_has_an_experiment() {
@@ -344,6 +347,16 @@ mod tests {
         assert!(text.contains("poll         not measured: no CPU"), "{text}");
         assert!(text.contains("epoll        not measured: the time was over before it"), "{text}");
         assert!(text.contains("Nothing could be measured.") && !text.contains("answers"), "{text}");
+        let mut left_out = runs(&QUESTION, "epoll", &law, 1).remove(0);
+        left_out.cell.point = plan::Point::from([
+            (IDLE.to_owned(), Value::Number(0.0)),
+            (OPEN.to_owned(), Value::Number(1.0)),
+        ]);
+        left_out.status = Status::Failed;
+        left_out.reason = Some("it adds no information".to_owned());
+        let with_left_out = lost.iter().cloned().chain([left_out]).collect();
+        let text = QUESTION.text(&QUESTION.advice(&outcome(&QUESTION, with_left_out)));
+        assert!(text.contains("epoll        not measured: the time was over before it"), "{text}");
         let mut stopped = outcome(&QUESTION, lost.clone());
         stopped.interrupted = true;
         let text = QUESTION.text(&QUESTION.advice(&stopped));
