@@ -96,6 +96,7 @@ impl Worker<'_> {
             request,
             decoder: Decoder::new(),
             watches_write: false,
+            is_closed: false,
         };
         connection.decoder.begin(self.plan.is_head);
         // Read before the send: the server may have answered when the send returns.
@@ -290,8 +291,7 @@ impl Worker<'_> {
                 connection.token == token && connection.state == ConnectionState::Busy
             });
             if is_live {
-                // As if the close had been reported: reads until the socket is empty.
-                self.receive(token.fd, Readiness::READABLE | Readiness::READ_CLOSED);
+                self.receive(token.fd, Readiness::READABLE);
             }
         }
     }
@@ -299,12 +299,14 @@ impl Worker<'_> {
     /// Receives until the reply is complete or the socket is empty.
     ///
     /// A receive that does not fill the buffer has emptied the socket (epoll(7), Q9), which saves a
-    /// call that returns EAGAIN. If the peer closes after that, another event reports it; an earlier
-    /// close is in `readiness`.
+    /// call that returns EAGAIN. If the peer closes after that, another event reports it; a close that
+    /// was reported before is in `readiness` or in [`Connection::is_closed`].
     #[inline]
     fn receive(&mut self, fd: RawFd, readiness: Readiness) {
-        let closed =
+        let connection = self.pool.get(fd).expect("the caller has found it");
+        connection.is_closed |=
             readiness.intersects(Readiness::READ_CLOSED | Readiness::HANGUP | Readiness::ERROR);
+        let closed = connection.is_closed;
         for _ in 0..MAX_RECEIVES {
             let connection = self.pool.get(fd).expect("the caller has found it");
             let received = match &mut self.tls {

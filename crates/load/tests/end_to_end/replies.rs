@@ -96,6 +96,8 @@ fn large_replies_share_the_loop() {
     config.expect.length = Some(LEN as u64);
     let report = run(&config);
     assert_eq!((report.requests.completed, report.content_bytes), (12, 12 * LEN as u64));
+    // A reply that takes several turns of the loop does not end its connection.
+    assert_eq!((report.connections.opened, server.counters.connections()), (3, 3));
 }
 
 #[test]
