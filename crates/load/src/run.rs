@@ -17,11 +17,15 @@ use std::{
         Arc, Barrier, Mutex, OnceLock,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The time from the moment when all threads are ready to the schedule's start.
 const START_DELAY_NS: u64 = 2_000_000;
+
+/// Signals that arrive within this time after the first are the same interrupt: timeout(1) sends its
+/// signal to the command and to the command's process group, so that it arrives twice.
+const ONE_INTERRUPT: Duration = Duration::from_millis(250);
 
 /// Sends load to the server according to `config`, until the end or until `stop` is set, and returns
 /// the report.
@@ -248,24 +252,37 @@ fn set_up_thread<'a>(
     Ok(worker)
 }
 
-/// The flag that SIGINT and SIGTERM set, for [`run`] and [`IdlePool::wait_until_held`]. A second
-/// signal ends the process at once, with status 130.
+/// The flag that SIGINT and SIGTERM set, for [`run`] and [`IdlePool::wait_until_held`]. A later signal
+/// ends the process at once, with status 130. Call it before the process has other threads: both
+/// signals are blocked in this thread and in those that it starts from now on, and a thread of its own
+/// takes them.
 ///
 /// # Errors
-/// The signal handlers cannot be installed.
+/// The signals cannot be blocked, or the thread cannot be started.
 pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGINT, SIGTERM};
+    const SIGNALS: [sys::Signal; 2] = [SIGINT, SIGTERM];
+    sys::block_signals(&SIGNALS).context("blocking SIGINT and SIGTERM")?;
     let stop = Arc::new(AtomicBool::new(false));
-    // A separate flag: `stop` is also set when another rank is lost, and then the first signal comes
-    // from the launcher. It must not prevent this process from reporting.
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // In this order, so that the first signal finds the flag unset.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone())
-            .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()))
-            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
-            .context("catching SIGINT and SIGTERM")?;
-    }
+    let stopped = stop.clone();
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            // Not told from `stop`, which is also set when another rank is lost: then the first signal
+            // comes from the launcher, and must not prevent this process from reporting.
+            let mut interrupted_at: Option<Instant> = None;
+            while sys::wait_signal(&SIGNALS).is_ok() {
+                match interrupted_at {
+                    None => {
+                        interrupted_at = Some(Instant::now());
+                        stopped.store(true, Relaxed);
+                    }
+                    Some(at) if at.elapsed() < ONE_INTERRUPT => {}
+                    Some(_) => signal_hook::low_level::exit(130),
+                }
+            }
+        })
+        .context("a thread that waits for SIGINT and SIGTERM")?;
     Ok(stop)
 }
 
@@ -290,8 +307,8 @@ pub fn hold_idle(
     if pool.wait_until_held(stop, |held| progress.idle(held, plan.config.count))? {
         progress.finish();
         on_held(pool.report());
-        let until = duration.map(|duration| std::time::Instant::now() + duration);
-        while !stop.load(Relaxed) && until.is_none_or(|until| std::time::Instant::now() < until) {
+        let until = duration.map(|duration| Instant::now() + duration);
+        while !stop.load(Relaxed) && until.is_none_or(|until| Instant::now() < until) {
             pool.check()?;
             std::thread::sleep(Progress::PERIOD);
         }

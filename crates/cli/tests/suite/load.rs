@@ -350,36 +350,33 @@ fn no_port_is_a_kind_of_its_own_with_advice() {
     assert!(summary.contains("--source 127.0.1.0/24"), "{summary}");
 }
 
+/// timeout(1) sends its signal to the command and to its process group: two signals are one interrupt.
 #[test]
 fn sigint_prints_what_was_measured() {
-    let server = Server::good("hello");
-    let mut child = pollux(&[
-        "load",
-        server.url("/x").to_string().as_str(),
-        "--rate",
-        "200",
-        "--connections",
-        "1",
-        "--duration",
-        "60",
-        "--json",
-    ])
-    .args(PATIENT)
-    .stdout(Stdio::piped())
-    .spawn()
-    .unwrap();
-    wait_until("40 requests", || server.counters.heads().len() >= 40);
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let interrupted_at = Instant::now();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0));
-    assert!(interrupted_at.elapsed() < Duration::from_secs(20));
-    let document: Value = serde_json::from_str(&line).unwrap();
-    assert_eq!(document["interrupted"], true);
-    // On the one connection, each request was sent after the response to the request before.
-    assert!(document["requests"]["completed"].as_u64().unwrap() >= 39, "{line}");
+    for signals in [1, 2] {
+        let server = Server::good("hello");
+        let url = server.url("/x").to_string();
+        let mut child = pollux(&["load", &url, "--rate", "200", "--connections", "1"])
+            .args(["--duration", "60", "--json"])
+            .args(PATIENT)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        wait_until("40 requests", || server.counters.heads().len() >= 40);
+        let pid = rustix::process::Pid::from_child(&child);
+        for _ in 0..signals {
+            rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        }
+        let interrupted_at = Instant::now();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        assert!(interrupted_at.elapsed() < Duration::from_secs(20));
+        let document: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(document["interrupted"], true);
+        // On the one connection, each request was sent after the response to the request before.
+        assert!(document["requests"]["completed"].as_u64().unwrap() >= 39, "{line}");
+    }
 }
 
 #[test]
