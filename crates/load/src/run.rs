@@ -14,8 +14,9 @@ use anyhow::{Context, Result, bail, ensure};
 use pollux_sys as sys;
 use std::{
     sync::{
-        Arc, Barrier, Mutex, OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
     },
     time::{Duration, Instant},
 };
@@ -153,13 +154,10 @@ pub(crate) fn pin(cpu: Option<usize>) -> Result<()> {
     Ok(())
 }
 
-/// The barrier at which threads meet before the start.
-struct StartBarrier<'a> {
-    /// All worker threads, and the thread that started them.
-    barrier: Barrier,
-    start_ns: OnceLock<u64>,
-    /// The first error of the set-up.
-    failure: Mutex<Option<anyhow::Error>>,
+/// What each thread waits for before it starts.
+struct StartGate<'a> {
+    /// The schedule's first instant, once all threads are ready; `None` when the set-up has failed.
+    start_ns: OnceLock<Option<u64>>,
     stop: &'a AtomicBool,
 }
 
@@ -171,30 +169,35 @@ fn run_threads(
     progress: &mut Progress,
 ) -> Result<Vec<ThreadResult>> {
     let gauges: Arc<[Gauges]> = (0..plan.threads).map(|_| Gauges::default()).collect();
-    let barrier = StartBarrier {
-        barrier: Barrier::new(plan.threads + 1),
-        start_ns: OnceLock::new(),
-        failure: Mutex::new(None),
-        stop,
-    };
+    let gate = StartGate { start_ns: OnceLock::new(), stop };
+    let (ready, outcomes) = mpsc::sync_channel(plan.threads);
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
+        // The first error of the set-up.
+        let mut failure = None;
         for (index, gauges) in gauges.iter().enumerate() {
             let cpu = config.cpus.get(index % config.cpus.len().max(1)).copied();
-            let barrier = &barrier;
+            let (ready, gate) = (ready.clone(), &gate);
             let thread = std::thread::Builder::new()
                 .name(format!("load-{index}"))
-                .spawn_scoped(scope, move || run_thread(plan, gauges, index, cpu, barrier));
-            // Threads that are running wait at the barrier for this one, so it cannot be skipped.
-            threads.push(thread.expect("a thread can be started"));
+                .spawn_scoped(scope, move || run_thread(plan, gauges, index, cpu, ready, gate));
+            match thread.with_context(|| format!("starting {} threads", plan.threads)) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            }
         }
-        barrier.barrier.wait();
-        let failure = barrier.failure.lock().expect("no thread panics with this lock").take();
+        drop(ready);
+        // Ends when each thread that was started has reported.
+        for outcome in outcomes {
+            if let Err(error) = outcome {
+                failure.get_or_insert(error);
+            }
+        }
         let started = failure.map_or_else(|| start(&gauges), Err);
-        if let Ok(start_ns) = started {
-            let _ = barrier.start_ns.set(start_ns);
-        }
-        barrier.barrier.wait();
+        let _ = gate.start_ns.set(started.as_ref().ok().copied());
         let start_ns = started?;
         // Without a progress bar this thread sleeps to the end: its wake-ups could fall on the
         // server's CPU.
@@ -214,20 +217,18 @@ fn run_thread(
     gauges: &Gauges,
     index: usize,
     cpu: Option<usize>,
-    barrier: &StartBarrier<'_>,
+    ready: mpsc::SyncSender<Result<()>>,
+    gate: &StartGate<'_>,
 ) -> Result<ThreadResult> {
-    let ready = set_up_thread(plan, gauges, index, cpu, barrier.stop);
-    let worker = match ready {
-        Ok(worker) => Some(worker),
-        Err(error) => {
-            barrier.failure.lock().expect("no thread panics with this lock").get_or_insert(error);
-            None
-        }
+    let (worker, outcome) = match set_up_thread(plan, gauges, index, cpu, gate.stop) {
+        Ok(worker) => (Some(worker), Ok(())),
+        Err(error) => (None, Err(error)),
     };
-    barrier.barrier.wait();
-    barrier.barrier.wait();
-    match (worker, barrier.start_ns.get()) {
-        (Some(worker), Some(&start_ns)) => worker.run(start_ns, barrier.stop),
+    // The receiver is there until every thread has dropped its sender.
+    let _ = ready.send(outcome);
+    drop(ready);
+    match (worker, gate.start_ns.wait()) {
+        (Some(worker), &Some(start_ns)) => worker.run(start_ns, gate.stop),
         _ => bail!("the set-up failed"),
     }
 }

@@ -53,6 +53,17 @@ fn timeout_of_the_handshake() {
 }
 
 #[test]
+fn a_thread_that_cannot_be_started_is_an_error_of_the_run() {
+    let server = Server::good("x");
+    let mut config = open(&server, 12);
+    config.threads = 2;
+    let error = pollux_testkit::denied(libc::SYS_clone3, libc::EAGAIN, || {
+        pollux_load::run(&config, &AtomicBool::new(false)).unwrap_err()
+    });
+    assert!(format!("{error:#}").starts_with("starting 2 threads: "), "{error:#}");
+}
+
+#[test]
 fn refused() {
     let unused = Port::reserve();
     let mut config = open(&Server::good("x"), 12);
