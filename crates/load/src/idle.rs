@@ -25,8 +25,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The set-up fails if no further connection is established for this long.
+/// The set-up fails if no further connection is established for this long, or for the longest time that
+/// a connection may take, if that is longer.
 pub const SETUP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The patience of a set-up whose connections may each take `timeout`.
+pub(crate) fn setup_patience(timeout: Duration) -> Duration {
+    SETUP_PATIENCE.max(timeout)
+}
 
 /// Descriptors of each file table that are not used for connections: standard streams, the interest
 /// set, files of the process.
@@ -157,6 +163,7 @@ impl std::ops::AddAssign for IdleReport {
 #[derive(Debug)]
 pub struct IdlePool {
     wanted: usize,
+    patience: Duration,
     destination: SocketAddr,
     counters: Arc<IdleCounters>,
     stop: Arc<AtomicBool>,
@@ -194,6 +201,7 @@ impl IdlePool {
         );
         let mut pool = Self {
             wanted: count,
+            patience: setup_patience(plan.timeout),
             destination: plan.destination,
             counters: Arc::default(),
             stop: Arc::default(),
@@ -222,8 +230,8 @@ impl IdlePool {
     /// was set meanwhile.
     ///
     /// # Errors
-    /// No progress within [`SETUP_PATIENCE`], with the last failure and its remedy; a holder's own
-    /// error.
+    /// No progress within [`SETUP_PATIENCE`] and [`IdlePlan::timeout`], with the last failure and its
+    /// remedy; a holder's own error.
     pub fn wait_until_held(
         &mut self,
         stop: &AtomicBool,
@@ -245,7 +253,7 @@ impl IdlePool {
                 progressed_at = Instant::now();
             }
             self.check()?;
-            if progressed_at.elapsed() > SETUP_PATIENCE {
+            if progressed_at.elapsed() > self.patience {
                 bail!(
                     "only {most} of {} idle connections to {} could be held{}",
                     self.wanted,
@@ -336,13 +344,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_set_up_waits_as_long_as_a_connection_may_take() {
+        assert_eq!(setup_patience(Duration::from_millis(1)), SETUP_PATIENCE);
+        let hour = Duration::from_secs(3600);
+        assert_eq!(setup_patience(hour), hour);
+    }
+
+    #[test]
     fn a_keeper_that_fails_is_noticed_at_once() {
         let held = |holder: fn(&AtomicBool) -> Result<()>| {
             let stop: Arc<AtomicBool> = Arc::default();
             let stopped = stop.clone();
             let holders = vec![std::thread::spawn(move || holder(&stopped))];
             let destination = ([127, 0, 0, 1], 9).into();
-            IdlePool { wanted: 1, destination, counters: Arc::default(), stop, holders }
+            let patience = SETUP_PATIENCE;
+            IdlePool { wanted: 1, patience, destination, counters: Arc::default(), stop, holders }
         };
         let waits = |stop: &AtomicBool| -> Result<()> {
             pollux_testkit::wait_until("the stop", || stop.load(Relaxed));

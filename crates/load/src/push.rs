@@ -20,7 +20,7 @@ pub use record::Subscribers;
 pub use report::{Deliveries, Publications, PushGenerator, PushReport};
 
 use crate::{
-    idle::{MAX_HOLDERS, RESERVED_DESCRIPTORS, SETUP_PATIENCE},
+    idle::{MAX_HOLDERS, RESERVED_DESCRIPTORS, setup_patience},
     progress::Progress,
     run::{pin, raise_descriptors},
     schedule::nanoseconds,
@@ -205,7 +205,7 @@ fn join(holder: Holder<'_>) -> Result<SubscriberRecord> {
 /// Waits until every subscriber has its stream.
 ///
 /// # Errors
-/// No further stream was opened for [`SETUP_PATIENCE`], with the last reason; or the run was
+/// No further stream was opened for [`setup_patience`], with the last reason; or the run was
 /// interrupted.
 fn wait_until_held(
     plan: &PushPlan,
@@ -214,6 +214,7 @@ fn wait_until_held(
     progress: &mut Progress,
 ) -> Result<()> {
     let wanted = plan.config.subscribers;
+    let patience = setup_patience(plan.config.connect_timeout);
     let (mut most, mut progressed_at) = (0, Instant::now());
     loop {
         let held = plan.progress.held.load(Relaxed);
@@ -228,7 +229,7 @@ fn wait_until_held(
             (most, progressed_at) = (held, Instant::now());
         }
         let is_broken = holders.iter().any(ScopedJoinHandle::is_finished);
-        if is_broken || progressed_at.elapsed() > SETUP_PATIENCE {
+        if is_broken || progressed_at.elapsed() > patience {
             let last = plan.progress.last_failure.lock().ok().and_then(|mut last| last.take());
             let reason = last.map(|(kind, reason)| match kind.advice() {
                 Some(advice) => format!("; the last failure was: {reason}; {advice}"),

@@ -5,7 +5,7 @@ use super::{
     tls_client::TrustArgs,
 };
 use crate::{duration, sys::own_file_tables};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use pollux_load::{
     config::{IdleConfig, IdleKind},
     idle::{IdlePlan, IdleReport},
@@ -117,6 +117,9 @@ fn url(server: &str, path: Option<&str>) -> Result<Url> {
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     if let Some(code) = ranks::supervise(&args.ranks)? {
         return Ok(ExitCode::from(code));
+    }
+    if args.timeout.is_zero() {
+        return Ok(usage_error(&anyhow!("--timeout 0: every connection would fail")));
     }
     let mut request = RequestOptions { headers: args.headers, ..RequestOptions::default() };
     let mut kind = args.kind.into();

@@ -54,6 +54,12 @@ fn idle_holds_connections_and_reports() {
     assert_eq!(out.status.code(), Some(2));
     assert!(text(&out.stderr).contains("HOST:PORT"), "{}", text(&out.stderr));
 
+    for (flag, value, part) in [("--timeout", "0s", "--timeout 0"), ("-z", "1e19", "100 years")] {
+        let out = run(&["idle", &address, "--connections", "1", flag, value]);
+        assert_eq!(out.status.code(), Some(2));
+        assert!(text(&out.stderr).contains(part), "{}", text(&out.stderr));
+    }
+
     let url = format!("http://{address}/of/the/url");
     let kept = ["--kind", "after-request", "-c", "1", "-z", "100ms"];
     let out = run(&[&["idle", &url], &kept[..]].concat());
