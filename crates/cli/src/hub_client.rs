@@ -3,10 +3,11 @@
 mod stream;
 
 use anyhow::{Context, bail, ensure};
+use pollux_http::reply::{Event, Next, Reader, ReplyHead, RequestInfo};
 use pollux_tls::ClientTrust;
 use std::{
-    io::{BufRead, BufReader, ErrorKind, Read, Write},
-    net::TcpStream,
+    io::{self, ErrorKind, Read, Write},
+    net::{SocketAddr, TcpStream},
     path::Path,
     str::FromStr,
     time::Duration,
@@ -17,8 +18,10 @@ use url::Url;
 
 /// The time limit for a connection attempt and for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The maximum size in bytes of a line of a head, of a chunk's length, or of an answer's text.
-const LINE_BYTES: u64 = 64 << 10;
+/// The maximum length of an answer's text in bytes.
+const TEXT_BYTES: usize = 64 << 10;
+/// The most bytes that are received at a time.
+const BUFFER_BYTES: usize = 64 << 10;
 
 /// The address of a hub: an `http` or `https` URL. The default path is `/.well-known/mercure`.
 #[derive(Clone, Debug)]
@@ -35,6 +38,9 @@ impl FromStr for HubAddress {
         }
         if url.host_str().is_none() {
             return Err("the URL names no host".into());
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err("user names in URLs are not supported, use --token-file".into());
         }
         if url.path() == "/" {
             url.set_path(pollux_hub::topic::WELL_KNOWN);
@@ -53,7 +59,14 @@ impl HubAddress {
 /// A connection to a hub.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: BufReader<Stream>,
+    stream: Stream,
+    reader: Reader,
+    /// Bytes that were received; those in `unread` are not read yet.
+    buffer: Box<[u8]>,
+    unread: std::ops::Range<usize>,
+    /// The last answer has ended, and another request may follow.
+    is_reusable: bool,
+    patience: Duration,
 }
 
 /// The head of a response.
@@ -61,22 +74,32 @@ pub(crate) struct Connection {
 pub(crate) struct Response {
     /// The status code.
     pub(crate) status: u16,
-    fields: Vec<(String, String)>,
+    /// The value of `Content-Type`.
+    pub(crate) content_type: Option<String>,
 }
 
 impl Response {
-    /// Returns the value of a field; `name` is in lower case.
-    pub(crate) fn field(&self, name: &str) -> Option<&str> {
-        self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    fn new(head: &ReplyHead<'_>) -> Self {
+        let field = head.fields().find(|field| field.is(b"content-type"));
+        let content_type = field.map(|field| String::from_utf8_lossy(field.value).into_owned());
+        Self { status: head.status, content_type }
     }
+}
+
+/// A part of an answer.
+enum Part {
+    Head(Response),
+    /// Content without its framing.
+    Content(Vec<u8>),
+    End,
 }
 
 impl Connection {
     /// Connects to a hub. For an `https` URL, the certificate must be one that `trust` accepts.
     pub(crate) fn open(url: &Url, trust: &ClientTrust) -> anyhow::Result<Self> {
-        let address = url.socket_addrs(|| None).with_context(|| format!("{url}"))?;
-        let stream = TcpStream::connect(&*address)
-            .with_context(|| format!("cannot connect to {}", authority(url)))?;
+        let addresses = url.socket_addrs(|| None).with_context(|| format!("{url}"))?;
+        let stream =
+            connect(&addresses).with_context(|| format!("cannot connect to {}", authority(url)))?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         stream.set_nodelay(true)?;
@@ -84,26 +107,35 @@ impl Connection {
             "https" => Stream::secure(stream, url, trust)?,
             _ => Stream::Plain(stream),
         };
-        Ok(Self { stream: BufReader::new(stream) })
+        Ok(Self {
+            stream,
+            reader: Reader::new(Reader::LIMITS),
+            buffer: vec![0; BUFFER_BYTES].into(),
+            unread: 0..0,
+            is_reusable: true,
+            patience: PATIENCE,
+        })
     }
 
     /// Sets the time for which the hub may be silent.
-    pub(crate) fn set_patience(&self, patience: Duration) -> anyhow::Result<()> {
-        Ok(self.stream.get_ref().socket().set_read_timeout(Some(patience))?)
+    pub(crate) fn set_patience(&mut self, patience: Duration) -> anyhow::Result<()> {
+        self.patience = patience;
+        Ok(self.stream.socket().set_read_timeout(Some(patience))?)
     }
 
     /// Returns whether the connection can take another request: the hub has neither closed it nor sent anything since its
     /// last answer, such as the alert that ends a TLS connection.
     pub(crate) fn is_open(&self) -> bool {
-        let socket = self.stream.get_ref().socket();
+        let socket = self.stream.socket();
         let peek = || {
             socket.set_nonblocking(true)?;
             let peeked = socket.peek(&mut [0]);
             socket.set_nonblocking(false)?;
             peeked
         };
-        let is_quiet = peek().is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
-        is_quiet && self.stream.buffer().is_empty()
+        self.is_reusable
+            && self.unread.is_empty()
+            && peek().is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 
     /// Sends a request and reads the head of the response.
@@ -130,51 +162,90 @@ impl Connection {
         }
         request.extend_from_slice(b"\r\n");
         request.extend_from_slice(body);
-        self.stream.get_mut().write_all(&request).context("the hub does not read")?;
-        let line = self.line()?;
-        let status = line.split(' ').nth(1).and_then(|code| code.parse().ok());
-        let status = status.with_context(|| format!("no answer of HTTP: {line:?}"))?;
-        let mut fields = Vec::new();
+        self.is_reusable = false;
+        self.reader.begin(RequestInfo::default());
+        self.stream.write_all(&request).context("the hub does not read")?;
+        match self.part()? {
+            Part::Head(response) => Ok(response),
+            Part::Content(_) | Part::End => bail!("the hub's answer has no head"),
+        }
+    }
+
+    /// Reads the text of an answer; of a longer one, [`TEXT_BYTES`].
+    pub(crate) fn text(&mut self) -> anyhow::Result<String> {
+        let mut text = Vec::new();
+        while let Some(content) = self.content()? {
+            let room = TEXT_BYTES - text.len();
+            text.extend_from_slice(&content[..content.len().min(room)]);
+            if text.len() == TEXT_BYTES {
+                break;
+            }
+        }
+        Ok(String::from_utf8_lossy(&text).trim_end().to_owned())
+    }
+
+    /// Reads the next piece of an answer's content; returns `None` at its end.
+    pub(crate) fn content(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
+        match self.part()? {
+            Part::Content(content) => Ok(Some(content)),
+            Part::Head(_) | Part::End => Ok(None),
+        }
+    }
+
+    /// Reads the next part of an answer. Interim responses are passed over (RFC 9110 §15.2).
+    fn part(&mut self) -> anyhow::Result<Part> {
         loop {
-            let line = self.line()?;
-            let Some((name, value)) = line.split_once(':') else { break };
-            ensure!(fields.len() < 256, "the hub's answer has too many fields");
-            fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+            let output = self.reader.read(&self.buffer[self.unread.clone()])?;
+            self.unread.start += output.consumed;
+            match output.event {
+                Event::Interim(_) => continue,
+                Event::Head(head) => return Ok(Part::Head(Response::new(&head))),
+                Event::Content(content) => return Ok(Part::Content(content.to_vec())),
+                Event::End { next, .. } => {
+                    self.is_reusable = next == Next::Request;
+                    return Ok(Part::End);
+                }
+                Event::NeedMore => {}
+            }
+            if self.receive()? == 0 {
+                // Only the end of content that lasts until the close is not an error.
+                ensure!(self.reader.finish().is_ok(), "the hub has closed the connection");
+                return Ok(Part::End);
+            }
         }
-        Ok(Response { status, fields })
     }
 
-    /// Reads the text of an answer that has a length.
-    pub(crate) fn text(&mut self, response: &Response) -> anyhow::Result<String> {
-        let length: u64 =
-            response.field("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
-        ensure!(length <= LINE_BYTES, "the hub's answer is too long");
-        let mut text = String::new();
-        (&mut self.stream).take(length).read_to_string(&mut text)?;
-        Ok(text.trim_end().to_owned())
-    }
-
-    /// Reads the next chunk of a stream; returns `None` at its end.
-    pub(crate) fn chunk(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
-        let line = self.line()?;
-        let length = u64::from_str_radix(line.trim(), 16)
-            .with_context(|| format!("no length of a chunk: {line:?}"))?;
-        ensure!(length <= 1 << 30, "a chunk of {length} bytes is too long");
-        let mut chunk = Vec::new();
-        (&mut self.stream).take(length).read_to_end(&mut chunk)?;
-        ensure!(chunk.len() as u64 == length, "the stream ends within an event");
-        self.line()?;
-        Ok((length > 0).then_some(chunk))
-    }
-
-    fn line(&mut self) -> anyhow::Result<String> {
-        let mut line = Vec::new();
-        (&mut self.stream).take(LINE_BYTES).read_until(b'\n', &mut line)?;
-        if !line.ends_with(b"\n") {
-            bail!("the hub has closed the connection");
+    /// Receives more bytes; returns 0 at the end of the connection.
+    fn receive(&mut self) -> anyhow::Result<usize> {
+        loop {
+            match self.stream.read(&mut self.buffer) {
+                Ok(length) => {
+                    self.unread = 0..length;
+                    return Ok(length);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // The two kinds with which a time limit of a socket ends a read.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
+                    bail!("the hub has sent nothing for {:?}", self.patience)
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
-        Ok(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']).to_owned())
     }
+}
+
+/// Connects to the first address that accepts within [`PATIENCE`].
+fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let mut last = io::Error::other("the name has no address");
+    for address in addresses {
+        match TcpStream::connect_timeout(address, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 fn authority(url: &Url) -> String {

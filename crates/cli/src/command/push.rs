@@ -118,14 +118,13 @@ impl Publisher {
             };
             // Without an answer nobody knows whether the hub has accepted the update. If it has, a second attempt would
             // reach subscribers twice.
-            let response = connection
+            let answer = connection
                 .request("POST", &self.url, &self.fields, form.as_bytes())
-                .context("the hub may have published the update, which is not sent again")?;
-            let text = connection.text(&response)?;
-            if response.field("connection") != Some("close") {
-                self.connection = Some(connection);
-            }
-            match response.status {
+                .and_then(|response| Ok((response.status, connection.text()?)));
+            let (status, text) =
+                answer.context("the hub may have published the update, which is not sent again")?;
+            self.connection = Some(connection);
+            match status {
                 200..=299 => {
                     let mut stdout = io::stdout().lock();
                     return writeln!(stdout, "{text}").context("standard output");

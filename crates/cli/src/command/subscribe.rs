@@ -1,7 +1,10 @@
 //! `pollux subscribe`.
 
 use super::tls_client::TrustArgs;
-use crate::hub_client::{Connection, HubAddress, UntrustedError, authorization};
+use crate::{
+    hub_client::{Connection, HubAddress, UntrustedError, authorization},
+    message::say,
+};
 use anyhow::bail;
 use clap::ArgAction;
 use pollux_hub::event_reader::{Event, EventReader};
@@ -56,7 +59,7 @@ pub(crate) struct Args {
     last_event_id: Option<String>,
 
     /// End after this number of updates
-    #[arg(long, short = 'n', value_name = "N")]
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
     /// Print each update as a line of JSON: id, type and data
@@ -100,7 +103,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             Err(error) if error.is::<UntrustedError>() || error.is::<ConfigError>() => {
                 return Err(error);
             }
-            Err(error) => eprintln!("{error:#}; connecting again in {:?}", reader.retry),
+            Err(error) => {
+                say(format_args!("{error:#}; connecting again in {:?}", reader.retry));
+            }
         }
         thread::sleep(reader.retry);
     }
@@ -142,7 +147,7 @@ impl Reader {
         );
         let response = connection.request("GET", &self.url, &fields, b"")?;
         match response.status {
-            200 if is_stream(response.field("content-type")) => {}
+            200 if is_stream(response.content_type.as_deref()) => {}
             // Another attempt would get the same (HTML Standard §9.2.3).
             200 => {
                 let text =
@@ -150,18 +155,18 @@ impl Reader {
                 return Ok(End::Refusal(format!("{}: {text}", self.url)));
             }
             429 | 500.. => {
-                let text = connection.text(&response)?;
+                let text = connection.text()?;
                 bail!("the hub answers {}: {text}", response.status);
             }
             status => {
-                let text = connection.text(&response)?;
+                let text = connection.text()?;
                 return Ok(End::Refusal(format!("the hub answers {status}: {text}")));
             }
         }
         connection.set_patience(SILENCE)?;
         let mut events = EventReader::new(self.last_id.as_deref());
-        while let Some(chunk) = connection.chunk()? {
-            for event in events.read(&chunk)? {
+        while let Some(content) = connection.content()? {
+            for event in events.read(&content)? {
                 self.print(&event)?;
                 self.left = self.left.map(|left| left.saturating_sub(1));
                 if self.left == Some(0) {

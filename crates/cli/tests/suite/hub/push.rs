@@ -1,4 +1,5 @@
-//! `pollux push` if a connection ends, in front of a hub that the test itself plays.
+//! `pollux push` and `pollux subscribe` in front of a hub that the test itself plays: connections that end, and all
+//! framings of answers.
 
 use super::*;
 use std::{
@@ -80,4 +81,59 @@ fn a_connection_that_the_hub_has_closed_is_replaced() {
     }
     drop(input);
     assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn an_answer_may_have_any_framing() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut child = push_lines(&listener);
+    child.stdin.take().unwrap().write_all(b"x\nx\nx\n").unwrap();
+    let mut stream = accept(&listener);
+    for bytes in [
+        "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nid",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;a=b\r\ni\r\n1\r\nd\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\n\r\nid",
+    ] {
+        assert_eq!(form(&mut stream), "topic=a&data=x");
+        stream.get_mut().write_all(bytes.as_bytes()).unwrap();
+    }
+    drop(stream);
+    let output = child.wait_with_output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{error}");
+    assert_eq!(output.stdout, b"id\nid\nid\n");
+}
+
+#[test]
+fn a_stream_may_have_any_framing() {
+    const EVENTS: &str = "id: 1\ndata: one\n\nid: 2\ndata: two\n\n";
+    let head =
+        "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n";
+    let length = EVENTS.len();
+    for rest in [
+        format!("Transfer-Encoding: chunked\r\n\r\n{length:x};a=b\r\n{EVENTS}\r\n"),
+        format!("Connection: close\r\n\r\n{EVENTS}"),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let mut command = Command::new(BINARY);
+        command.args(["subscribe", &url, "--topic", "a", "--count", "2"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let mut stream = accept(&listener);
+        assert_eq!(form(&mut stream), "", "a GET has none");
+        stream.get_mut().write_all(format!("{head}{rest}").as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{error}");
+        assert_eq!(output.stdout, b"one\ntwo\n");
+    }
+}
+
+#[test]
+fn a_url_with_a_password_is_refused() {
+    let url = "http://me:secret@127.0.0.1:9";
+    let output = Command::new(BINARY).args(["push", url, "-t", "a", "-d", "x"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("--token-file"));
 }
