@@ -153,6 +153,10 @@ impl<'a> Publisher<'a> {
     /// Sends one request and reads its answer.
     fn publish(&mut self, request: &[u8]) -> Result<()> {
         let deadline = Instant::now() + self.plan.config.timeout;
+        // Servers close connections that are idle for long, such as during a quiet time.
+        if self.connection.as_ref().is_some_and(PublisherConnection::is_closed) {
+            self.connection = None;
+        }
         if self.connection.is_none() {
             self.connection = Some(self.open()?);
         }
@@ -183,6 +187,13 @@ impl<'a> Publisher<'a> {
 }
 
 impl PublisherConnection {
+    /// Whether the server has closed or reset the connection.
+    fn is_closed(&self) -> bool {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let socket = PollFd::new(&self.socket, PollFlags::RDHUP);
+        poll(&mut [socket], Some(&at_once)).is_ok_and(|ready| ready > 0)
+    }
+
     /// The status, the next state of the connection, and the beginning of the text.
     fn answer(&mut self, scratch: &mut [u8], deadline: Instant) -> Result<(u16, Next, Vec<u8>)> {
         self.reader.begin(RequestInfo::default());

@@ -16,13 +16,23 @@ type Streams = Arc<Mutex<Vec<TcpStream>>>;
 /// subscriber `subscriber`.
 type Events = fn(number: usize, subscriber: usize, content: &str, last: &str) -> Vec<String>;
 
+/// The time that a subscriber's connection may be silent.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// A push server: a GET is a subscription, a POST an update.
 fn server(events: Events) -> Server {
+    server_that_waits(PATIENCE, events)
+}
+
+/// A push server that closes a connection on which no request arrives for `patience`.
+fn server_that_waits(patience: Duration, events: Events) -> Server {
     let streams = Streams::default();
     let last = Mutex::new((0, String::new()));
     Server::start(move |mut peer| {
+        peer.stream.set_read_timeout(Some(patience)).unwrap();
         while let Some(head) = peer.request() {
             if head.starts_with("GET ") {
+                peer.stream.set_read_timeout(Some(PATIENCE)).unwrap();
                 return subscribe(&mut peer, &head, &streams);
             }
             let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
@@ -165,6 +175,39 @@ fn a_refusal_is_the_reason_why_nothing_can_be_measured() {
     let error = pollux_load::push::run(&config, &AtomicBool::new(false), |_| ()).unwrap_err();
     let text = format!("{error:#}");
     assert!(text.contains("only 0 of 10") && text.contains("401: a token is needed"), "{text}");
+}
+
+#[test]
+fn the_publisher_connects_again_when_the_server_has_closed_its_idle_connection() {
+    let patience = Duration::from_millis(50);
+    let server = server_that_waits(patience, |_, _, content, _| vec![content.to_owned()]);
+    let mut config = config(&server, 3);
+    // Much longer than the server waits.
+    config.rate_rps = 2.0;
+    let report = run(&config);
+    assert!(report.is_complete() && report.publications.failed == 0, "{report:?}");
+}
+
+#[test]
+fn a_refusal_without_content_is_counted_as_a_status() {
+    let server = Server::start(|mut peer| {
+        while let Some(head) = peer.request() {
+            // The first connections are those of the subscribers and of the publisher.
+            match (head.starts_with("POST "), peer.number) {
+                (false, ..11) => return subscribe(&mut peer, &head, &Streams::default()),
+                (false, _) => return peer.reply(401, ""),
+                (true, _) => {}
+            }
+            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+            peer.content(length.unwrap().parse().unwrap());
+            peer.reply(200, "id");
+        }
+    });
+    let mut config = config(&server, 10);
+    config.reconnect_at = Some(Duration::from_millis(10));
+    config.timeout = Duration::from_secs(1);
+    let errors = run(&config).errors;
+    assert!(errors["status"] > 0 && !errors.contains_key("closed_early"), "{errors:?}");
 }
 
 #[test]

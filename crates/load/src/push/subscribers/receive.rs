@@ -104,8 +104,10 @@ impl<'a> Receiver<'a> {
                     taken.map_err(|kind| (kind, "a line of the stream is too long".into()))?;
                 }
                 Event::End { .. } => {
-                    let reason = refusal.unwrap_or_else(|| "the server ended the stream".into());
-                    return Err((Failure::ClosedEarly, reason));
+                    return Err(match refusal {
+                        Some(refusal) => (Failure::Status, refusal),
+                        None => (Failure::ClosedEarly, "the server ended the stream".into()),
+                    });
                 }
             }
         }
