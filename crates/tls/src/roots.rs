@@ -45,6 +45,15 @@ impl ClientTrust {
         let or_insecure = insecure_flag
             .map(|flag| format!(", or accept every certificate with {flag}"))
             .unwrap_or_default();
+        // A certificate as `openssl req -x509` makes it; no file of authorities helps. The error of the
+        // verifier has no variant of its own in rustls, only this name.
+        if reason.to_string().contains("CaUsedAsEndEntity") {
+            return format!(
+                "the certificate of {host} is that of an authority (CA:TRUE), which is not accepted \
+                 as a server's: make one with `-addext basicConstraints=critical,CA:FALSE`\
+                 {or_insecure}"
+            );
+        }
         format!(
             "the certificate of {host} is not trusted ({reason}): give its authority with \
              {ca_flag} FILE{or_insecure}"
@@ -75,7 +84,8 @@ pub fn system_roots() -> Result<RootCertStore, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustls::{CertificateError, Error};
+    use rustls::{CertificateError, Error, OtherError};
+    use std::fmt;
 
     #[test]
     fn a_certificate_that_is_not_trusted_names_the_flags() {
@@ -83,5 +93,26 @@ mod tests {
         let explain = |flag| ClientTrust::System.explain(&error, "h", "--cacert", flag);
         assert!(explain(None).ends_with("give its authority with --cacert FILE"));
         assert!(explain(Some("--insecure")).ends_with("accept every certificate with --insecure"));
+    }
+
+    /// The error of the verifier for a certificate with CA:TRUE.
+    #[derive(Debug)]
+    struct CaUsedAsEndEntity;
+
+    impl fmt::Display for CaUsedAsEndEntity {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("CaUsedAsEndEntity")
+        }
+    }
+
+    impl std::error::Error for CaUsedAsEndEntity {}
+
+    #[test]
+    fn an_authoritys_own_certificate_is_named_as_the_fault() {
+        let reason = CertificateError::Other(OtherError(Arc::new(CaUsedAsEndEntity)));
+        let error = HandshakeError::Tls(Error::InvalidCertificate(reason));
+        let text = ClientTrust::System.explain(&error, "h", "--cacert", Some("--insecure"));
+        assert!(text.contains("CA:FALSE`, or accept every certificate with --insecure"), "{text}");
+        assert!(!text.contains("--cacert"), "{text}");
     }
 }
