@@ -240,6 +240,19 @@ impl Settings {
         })
     }
 
+    /// Returns whether the authorities of a site's https origins have changed since `former` was read.
+    pub fn has_other_authorities(&self, former: &Self) -> bool {
+        fn of(config: &Settings) -> impl Iterator<Item = Option<&OriginTls>> {
+            let hosts = config.hosts.iter().map(|host| host.frontend.as_ref());
+            let all = std::iter::once(config.frontend.as_ref()).chain(hosts);
+            all.map(|frontend| frontend.and_then(|frontend| frontend.tls.as_ref()))
+        }
+        of(self).zip(of(former)).any(|(now, before)| match (now, before) {
+            (Some(now), Some(before)) => !now.has_same_authorities(before),
+            _ => false,
+        })
+    }
+
     /// Checks that the values are valid together.
     ///
     /// # Errors

@@ -235,6 +235,39 @@ fn client_certificates_are_required_or_optional() {
     assert_eq!(curl(&directory, &optional, "/", &[]), b"hello\n");
 }
 
+/// Regression: a reload said "certificates: read again", and clients of an authority that was removed from the file
+/// were still served.
+#[test]
+fn a_reload_reads_the_authorities_of_clients_again() {
+    let directory = site();
+    for name in ["authority", "other"] {
+        openssl(directory.path(), name, &format!("{name}.example"));
+    }
+    client_certificate(directory.path(), "authority");
+    let file = |name: &str| directory.path().join(name);
+    fs::copy(file("authority.pem"), file("clients.pem")).unwrap();
+    let serve = serve(&directory, &["--tls-client-ca", file("clients.pem").to_str().unwrap()]);
+    let is_served = || {
+        let shown = ["--cert", "client.pem", "--key", "client.key"];
+        let output = run_curl(&directory, &serve, "/", &shown);
+        output.status.success() && output.stdout == b"hello\n"
+    };
+    assert!(is_served());
+    fs::copy(file("other.pem"), file("clients.pem")).unwrap();
+    serve.signal_and_wait(Signal::HUP);
+    wait_until("the other authority", || !is_served());
+    // A file without an authority changes nothing.
+    fs::write(file("clients.pem"), "none").unwrap();
+    serve.signal_and_wait(Signal::HUP);
+    wait_until("the refusal", || {
+        serve.stderr_text().contains("the former authorities stay in use")
+    });
+    assert!(!is_served());
+    fs::copy(file("authority.pem"), file("clients.pem")).unwrap();
+    serve.signal_and_wait(Signal::HUP);
+    wait_until("the first authority", is_served);
+}
+
 #[test]
 fn old_versions_are_refused() {
     let directory = site();

@@ -4,6 +4,7 @@ use super::{Server, WorkerSet};
 use crate::{
     admin::{PendingTask, SharedStore, Tasks},
     architecture::limits,
+    config::Architecture,
     reload::{self, Reload, Renewal, SiteRoots},
     settings::Settings,
 };
@@ -46,6 +47,9 @@ impl Server {
         let reload = reload.zip(current);
         // Certificates are read first: if a pair cannot be used, the configuration does not change.
         let certificates = self.tls.as_ref().map_or(Ok(None), |tls| tls.read_again());
+        // Processes of a pool have copies of the authorities.
+        let tls = self.tls.as_ref().filter(|_| self.architecture != Architecture::Preforked);
+        let authorities = tls.map_or(Ok(None), |tls| tls.read_authorities_again());
         let mut reloaded = None;
         if let Some((reload, current)) = reload {
             reloaded = Some((reload.read(&current), reload, current));
@@ -57,6 +61,7 @@ impl Server {
         if certificates.is_some() {
             changes.push("certificates: read again".into());
         }
+        let authorities = authorities?;
         if let Some((reloaded, reload, current)) = reloaded {
             let mut reloaded = reloaded?;
             reloaded.changes.extend(self.roots.changes(&SiteRoots::of(&reloaded.config)));
@@ -69,6 +74,10 @@ impl Server {
         // A configuration that is refused leaves the present certificates in use, too.
         if let (Some(tls), Some(certificates)) = (&self.tls, certificates) {
             tls.replace(certificates);
+        }
+        if let (Some(tls), Some(authorities)) = (&self.tls, authorities) {
+            tls.use_authorities(authorities);
+            changes.push("tls-client-ca: read again".into());
         }
         if is_log_reopened {
             changes.push("access-log: opened again".into());

@@ -44,6 +44,9 @@ impl Reload for Reloader {
         if config.has_other_passwords(current) {
             changes.push("basic-auth: passwords read again".into());
         }
+        if config.has_other_authorities(current) {
+            changes.push("origin-ca: read again".into());
+        }
         let certificates = configuration.file.changed_certificates(&self.present, &config)?;
         let (tls, replaces_certificates) = (config.tls.clone(), certificates.is_some());
         self.next = Some(Next { file: configuration.file, tls, certificates });

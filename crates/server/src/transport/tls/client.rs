@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use pollux_sys as sys;
 use pollux_tls::{
     ClientConfig, ClientSettings, ClientTrust, Handshake, HandshakeError, MinVersion, Progress,
-    RECORD_MAX, ServerName,
+    RECORD_MAX, ServerName, Trust,
 };
 use std::{
     io,
@@ -23,7 +23,10 @@ const TICKETS_MAX: usize = 64;
 /// The settings of TLS to origins, which all workers share: the trusted authorities, and the tickets of
 /// earlier sessions.
 #[derive(Clone, Debug)]
-pub struct OriginTls(Arc<ClientConfig>);
+pub struct OriginTls {
+    config: Arc<ClientConfig>,
+    authorities: Trust,
+}
 
 impl OriginTls {
     /// Reads the authorities.
@@ -38,19 +41,31 @@ impl OriginTls {
             )?,
         };
         let settings = ClientSettings {
-            trust: authorities,
+            trust: authorities.clone(),
             min_version: MinVersion::Tls12,
             alpn: vec![b"http/1.1".to_vec()],
             tickets_max: TICKETS_MAX,
             cipher: None,
             logs_secrets: false,
         };
-        Ok(Self(settings.build()?))
+        Ok(Self { config: settings.build()?, authorities })
+    }
+
+    /// Returns whether both trust the same authorities. The order in which they were read does not matter.
+    pub(crate) fn has_same_authorities(&self, other: &Self) -> bool {
+        match (&self.authorities, &other.authorities) {
+            (Trust::Anybody, Trust::Anybody) => true,
+            (Trust::Roots(one), Trust::Roots(other)) => {
+                let (one, other) = (&one.roots, &other.roots);
+                one.len() == other.len() && one.iter().all(|root| other.contains(root))
+            }
+            _ => false,
+        }
     }
 
     /// Returns the server with this name; its certificate must contain the name.
     pub(crate) fn peer(&self, name: ServerName<'static>) -> Arc<TlsPeer> {
-        let config = Arc::clone(&self.0);
+        let config = Arc::clone(&self.config);
         Arc::new(TlsPeer { config, name, last_failure: Mutex::default() })
     }
 }

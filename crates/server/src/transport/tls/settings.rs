@@ -8,12 +8,14 @@ use pollux_tls::{
     ACME_TLS_ALPN, CertificateSource, Certificates, ClientAuth, Handshake, HandshakeError, Reload,
     ServerSettings, fingerprint, provider, self_signed,
 };
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// The TLS state that all workers share: certificates and ticket keys.
 #[derive(Debug)]
 pub struct Tls {
-    config: Arc<rustls::ServerConfig>,
+    settings: ServerSettings,
+    /// A reload may replace it, together with the authorities of clients' certificates.
+    config: RwLock<Arc<rustls::ServerConfig>>,
     certificates: Arc<Certificates>,
     requests_client_certificates: bool,
     requires_client_certificates: bool,
@@ -60,7 +62,8 @@ impl Tls {
         };
         let config = settings.build(Arc::clone(&certificates)).context("--tls-client-ca")?;
         Ok(Self {
-            config,
+            settings,
+            config: RwLock::new(config),
             certificates,
             requests_client_certificates,
             requires_client_certificates,
@@ -98,7 +101,11 @@ impl Tls {
                 "some new certificates cannot be used, their former ones stay in use: {reason}"
             ),
         }
-        Handshake::server(Arc::clone(&self.config))
+        Handshake::server(self.config())
+    }
+
+    fn config(&self) -> Arc<rustls::ServerConfig> {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Uses other certificates from now on.
@@ -115,6 +122,27 @@ impl Tls {
     pub fn read_again(&self) -> anyhow::Result<Option<Certificates>> {
         let read = self.certificates.read_again();
         read.context("the new certificates cannot be used, the former ones stay in use")
+    }
+
+    /// Reads the authorities of clients' certificates again, and leaves the present ones in use until
+    /// [`Tls::use_authorities`]. Returns `None` if no client certificate is requested.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has no authority.
+    pub(crate) fn read_authorities_again(
+        &self,
+    ) -> anyhow::Result<Option<Arc<rustls::ServerConfig>>> {
+        if !self.requests_client_certificates {
+            return Ok(None);
+        }
+        // Such a server makes no tickets, so no key of tickets is lost with the present configuration.
+        let config = self.settings.build(Arc::clone(&self.certificates));
+        config.context("--tls-client-ca: the former authorities stay in use").map(Some)
+    }
+
+    /// Verifies the certificates of new connections with other authorities from now on.
+    pub(crate) fn use_authorities(&self, config: Arc<rustls::ServerConfig>) {
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
     }
 }
 

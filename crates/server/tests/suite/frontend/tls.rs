@@ -246,3 +246,26 @@ fn settings_that_cannot_be_used_name_the_flag() {
     let error = format!("{:#}", OriginTls::new(&missing).unwrap_err());
     assert!(error.contains("--origin-ca") && error.contains("/nonexistent/ca.pem"), "{error}");
 }
+
+/// Regression: a reload did not notice that the file of the authorities had other ones.
+#[test]
+fn other_authorities_in_the_same_file_are_noticed() {
+    let settings = |authorities: &[&Authority]| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let read = |authority: &&Authority| std::fs::read_to_string(authority.file()).unwrap();
+        let all: String = authorities.iter().map(read).collect();
+        std::fs::write(file.path(), all).unwrap();
+        let mut frontend = FrontendConfig::new(vec!["https://localhost".parse().unwrap()]);
+        let trust = ClientTrust::File(file.path().to_owned());
+        frontend.tls = Some(OriginTls::new(&trust).unwrap());
+        let mut settings = Settings::new("");
+        settings.frontend = Some(Arc::new(frontend));
+        settings
+    };
+    let (one, other) = (Authority::new(), Authority::new());
+    let both = settings(&[&one, &other]);
+    assert!(!both.has_other_authorities(&settings(&[&other, &one])));
+    assert!(both.has_other_authorities(&settings(&[&one])));
+    assert!(settings(&[&one]).has_other_authorities(&settings(&[&other])));
+    assert!(!both.has_other_authorities(&Settings::new("")));
+}
