@@ -5,7 +5,7 @@ use super::{
     Files, MEMORY_FILE_MAX, Miss, Representation, Resource, SIBLINGS,
     contents::{Contents, Key},
     representation::{Content, Parts, Tag},
-    tree::{FileVersion, TreeEntry, version_of},
+    tree::{FileVersion, TreeEntry, status_of, version_of},
     variant::Compressible,
 };
 use pollux_http::{Status, accept_encoding::Coding, path::SafePath};
@@ -295,19 +295,6 @@ fn content_type(name: &[u8]) -> String {
 /// Returns the response to an error of the kernel.
 fn miss(error: Errno) -> Miss {
     Miss::Status(status_of(error))
-}
-
-/// Returns the status of that response.
-pub(super) fn status_of(error: Errno) -> Status {
-    match error {
-        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Status::NotFound,
-        // XDEV and LOOP: a link that must not be followed.
-        Errno::ACCESS | Errno::PERM | Errno::XDEV | Errno::LOOP => Status::Forbidden,
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS | Errno::AGAIN => {
-            Status::ServiceUnavailable
-        }
-        _ => Status::InternalServerError,
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! The directory: opens and examines files so that no path leads out of it.
 
-use super::load::status_of;
 use crate::{
     config::{SiteConfig, Symlinks},
     policy::listing,
@@ -302,6 +301,19 @@ impl Tree {
 /// Returns the version of an open file.
 pub(crate) fn version_of(file: &OwnedFd) -> Result<FileVersion, Errno> {
     count(Call::Stat, || fstat(file)).map(|stat| FileVersion::from(&stat))
+}
+
+/// Returns the status of the response to an error of the kernel.
+pub(super) fn status_of(error: Errno) -> Status {
+    match error {
+        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Status::NotFound,
+        // XDEV and LOOP: a link that must not be followed.
+        Errno::ACCESS | Errno::PERM | Errno::XDEV | Errno::LOOP => Status::Forbidden,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS | Errno::AGAIN => {
+            Status::ServiceUnavailable
+        }
+        _ => Status::InternalServerError,
+    }
 }
 
 #[cfg(test)]
