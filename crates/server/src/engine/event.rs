@@ -16,6 +16,7 @@
 mod accept;
 mod admit;
 mod client;
+mod close;
 mod evict;
 mod expire;
 mod handover;
@@ -479,63 +480,6 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         self.wait_to_read(fd);
         self.requeue(fd);
         self.rearm(fd);
-    }
-
-    /// Closes a client's connection.
-    fn close(&mut self, fd: RawFd) {
-        let Some(slot) = self.table.get_mut(fd) else { return };
-        let client = ClientId { fd, generation: slot.generation() };
-        let Some((transport, Peer::Client(connection))) = slot.parts() else { return };
-        if connection.has_ended_well() {
-            transport.say_end();
-        } else if connection.needs_reset() {
-            transport.reset_on_close();
-        }
-        if !connection.is_idle() {
-            self.worker.begin_iteration();
-            let Self { service, rules, worker, reactor, .. } = self;
-            let socket = Some(transport.as_fd());
-            connection.abandon(&mut Adapter { service, rules, worker, reactor, client, socket });
-        }
-        self.close_socket(fd);
-        self.client_has_gone(fd);
-    }
-
-    /// Closes the peer with this descriptor, of any kind, because the descriptor is broken.
-    #[cold]
-    fn end_peer(&mut self, fd: RawFd) {
-        match self.table.get_mut(fd).map(|slot| &slot.peer) {
-            Some(Peer::Client(_)) => self.close(fd),
-            Some(Peer::Parked(_)) => {
-                if self.unpark(fd) {
-                    self.close(fd);
-                }
-            }
-            Some(Peer::Preamble(_)) => self.close_preamble(fd, None),
-            Some(&Peer::Upstream(index)) => {
-                if let Some(id) = self.reactor.upstreams.at(index) {
-                    self.fail_upstream(id, io::ErrorKind::Other.into());
-                }
-            }
-            Some(Peer::Tunnel(_)) => self.end_tunnel(fd),
-            Some(Peer::Stream(_)) => self.end_stream(fd),
-            Some(Peer::Notifier | Peer::None) | None => self.close_socket(fd),
-        }
-    }
-
-    fn close_socket(&mut self, fd: RawFd) {
-        if let Some((transport, token)) = self.table.remove(fd) {
-            debug_assert_eq!(transport.as_raw_fd(), fd);
-            // The descriptor is closed even if the mechanism returns an error.
-            let _ = self.mechanism.close(token, transport.into_socket());
-        }
-    }
-
-    fn client_has_gone(&mut self, fd: RawFd) {
-        self.worker.clients.leave(self.rules.guard.as_deref(), fd);
-        self.clients -= 1;
-        self.worker.counters.add(Counter::Closed, 1);
-        self.acceptor.slot_is_free();
     }
 
     fn client(&mut self, fd: RawFd) -> Option<&mut Connection<A::Exchange>> {

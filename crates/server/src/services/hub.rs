@@ -12,7 +12,6 @@ mod backlog;
 mod content;
 mod expiries;
 mod keys;
-mod parked;
 mod poll;
 mod publish;
 mod record;
@@ -38,8 +37,7 @@ use crate::{
 };
 use answer::Responder;
 use expiries::{CARE_INTERVAL, Expiries};
-use parked::ParkedPoll;
-use poll::Poll;
+use poll::{ParkedPoll, Poll};
 use pollux_http::{
     Status,
     conditional::{self, Precondition, Validators},

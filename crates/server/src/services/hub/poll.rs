@@ -1,6 +1,8 @@
 //! Long polling, for clients that cannot read a stream. The response contains the next updates and has a
 //! length. The client sends its next request with the last identifier that it received: that of an update, or
 //! the one that the response names in `Mercure-Last-Event-ID`.
+//!
+//! A poll that waits is parked: it has a slot among the subscribers and a [`ParkedPoll`], and no exchange.
 
 use super::{
     Exchange, Extra, Hub, HubExchange, HubPhase,
@@ -10,8 +12,8 @@ use super::{
     subscribe::{Candidate, fields},
 };
 use crate::{
-    reactor::{AlarmId, EventTarget, Reactor, WakeReason},
-    service::{Event, Flow, RequestContext, ResponseWriter},
+    reactor::{AlarmId, EventTarget, ExchangeId, Reactor, WakeReason},
+    service::{Event, Flow, RequestContext, ResponseWriter, ServiceContext},
     stats::{Counter, Counters},
 };
 use pollux_http::{Status, request::Request};
@@ -33,32 +35,42 @@ pub(super) const SEARCHES: usize = 16;
 /// A poll that is not answered yet.
 #[derive(Debug)]
 pub(super) struct Poll {
-    pub(super) reader: Reader,
+    reader: Reader,
     /// How long it may wait for an update, in seconds.
-    pub(super) seconds: u32,
+    seconds: u32,
     /// `None` while the history is searched for it.
-    pub(super) wait: Option<Wait>,
+    wait: Option<Wait>,
 }
 
 /// What belongs to a poll that waits for an update.
 #[derive(Debug)]
-pub(super) struct Wait {
-    pub(super) subscriber: SubscriberId,
-    pub(super) connection: u64,
-    pub(super) alarm: AlarmId,
+struct Wait {
+    subscriber: SubscriberId,
+    connection: u64,
+    alarm: AlarmId,
 }
 
 /// The client of a poll.
 #[derive(Debug)]
-pub(super) struct Reader {
-    pub(super) audience: Audience,
+struct Reader {
+    audience: Audience,
     /// The last update that it has.
-    pub(super) cursor: Sequence,
+    cursor: Sequence,
     /// Whether it has named no update. Then the response names the newest one that it may read, for its next request.
-    pub(super) is_new: bool,
+    is_new: bool,
     /// The update that it has named, for the response. The fields of the response are made when they are sent.
-    pub(super) last_id: Option<Arc<str>>,
-    pub(super) has_query_token: bool,
+    last_id: Option<Arc<str>>,
+    has_query_token: bool,
+}
+
+/// What the hub remembers of a poll that waits. Its audience and the last update that it has are those of the subscriber,
+/// and [`Extra`] has what only some polls need.
+#[derive(Debug)]
+pub(super) struct ParkedPoll {
+    last_id: Option<Arc<str>>,
+    subscriber: SubscriberId,
+    is_new: bool,
+    has_query_token: bool,
 }
 
 /// Returns the number of seconds that a client is willing to wait for the response (`Prefer: wait=N`, RFC
@@ -156,6 +168,64 @@ impl Hub {
         context.reactor.park(exchange, ticks);
         let wait = Some(Wait { subscriber, connection, alarm });
         waiting(responder, Poll { reader, seconds, wait })
+    }
+
+    /// Takes a poll that waits. Another exchange, and a poll for which an update has arrived already, is returned.
+    pub(crate) fn park(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        exchange: Exchange,
+    ) -> Result<u32, Exchange> {
+        let HubExchange { responder, phase } = *exchange.0;
+        let (reader, wait) = match phase {
+            HubPhase::Poll(Poll { reader, wait: Some(wait), .. }) if self.can_park(&wait) => {
+                (reader, wait)
+            }
+            phase => return Err(Exchange(Box::new(HubExchange { responder, phase }))),
+        };
+        let Wait { subscriber, connection, alarm } = wait;
+        context.reactor.cancel(alarm);
+        self.polls.remove(&connection);
+        if responder.has_memory() {
+            self.extras.entry(connection).or_default().responder = Some(Box::new(responder));
+        }
+        let Reader { last_id, is_new, has_query_token, .. } = reader;
+        let parked = ParkedPoll { last_id, subscriber, is_new, has_query_token };
+        Ok(u32::try_from(self.parked.insert(parked)).expect("`can_park` has checked the number"))
+    }
+
+    /// Returns whether no update has arrived for a poll since it began to wait, and there is a number for it.
+    fn can_park(&self, wait: &Wait) -> bool {
+        self.polls.contains_key(&wait.connection)
+            && self.subscribers.connection(wait.subscriber) == Some(wait.connection)
+            && u32::try_from(self.parked.vacant_key()).is_ok()
+    }
+
+    /// Returns the exchange of a parked poll, which waits for `left` ticks more.
+    pub(crate) fn unpark(
+        &mut self,
+        context: &mut ServiceContext<'_>,
+        exchange: ExchangeId,
+        number: u32,
+        left: u32,
+    ) -> Option<Exchange> {
+        let parked = self.parked.try_remove(number as usize)?;
+        let ParkedPoll { last_id, subscriber, is_new, has_query_token } = parked;
+        let (audience, cursor) = self.subscribers.position(subscriber)?;
+        let connection = connection_of(exchange.client);
+        let extra = self.extras.get_mut(&connection);
+        let responder = extra.and_then(|extra| extra.responder.take());
+        let responder = responder.map_or_else(Responder::for_hub, |responder| *responder);
+        if self.extras.get(&connection).is_some_and(Extra::is_empty) {
+            self.extras.remove(&connection);
+        }
+        self.polls.insert(connection, exchange.number);
+        let alarm = context.reactor.timer(left, EventTarget::Exchange(exchange));
+        let reader = Reader { audience, cursor, is_new, last_id, has_query_token };
+        let wait = Some(Wait { subscriber, connection, alarm });
+        // The seconds count only until a poll waits.
+        let phase = HubPhase::Poll(Poll { reader, seconds: 0, wait });
+        Some(Exchange(Box::new(HubExchange { responder, phase })))
     }
 
     /// Answers a poll when an update has arrived or its time is over, or goes on with its search.
