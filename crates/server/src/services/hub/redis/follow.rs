@@ -155,7 +155,7 @@ impl Follower {
             self.count = ENTRIES;
             for entry in entries {
                 let id = entry.0;
-                self.take(&shared, entry);
+                self.take(&shared, entry, end);
                 self.redis.note_taken(id, shared.head());
             }
             if self.is_loaded && is_all {
@@ -179,8 +179,8 @@ impl Follower {
         read_entries(connection.command_within(&words, BLOCK + REPLY_TIMEOUT)?)
     }
 
-    /// Appends an entry to the log.
-    fn take(&mut self, shared: &HubShared, (entry, record): StreamEntry) {
+    /// Appends an entry to the log. `end` is the last entry that the stream had when it began to be read.
+    fn take(&mut self, shared: &HubShared, (entry, record): StreamEntry, end: EntryId) {
         if entry <= self.position {
             return;
         }
@@ -198,7 +198,8 @@ impl Follower {
         }
         self.recent.push_back((entry, record.id.as_str().into()));
         let horizon = unix_time().saturating_sub(self.history_age.as_secs());
-        if !self.is_loaded && record.at < horizon {
+        // The newest update stays in the history, whatever its age.
+        if !self.is_loaded && record.at < horizon && entry < end {
             return;
         }
         if entry <= self.repeated.0 && self.is_repeated(&record) {
@@ -377,7 +378,8 @@ mod tests {
         let take = |follower: &mut Follower, number: u64| {
             let publication = Publication { topics: vec!["a".into()], ..Publication::default() };
             let record = Record { id: number.to_string(), at: unix_time() - 60, publication };
-            follower.take(&owner, (EntryId { epoch: 1, number }, Ok(record)));
+            let entry = EntryId { epoch: 1, number };
+            follower.take(&owner, (entry, Ok(record)), EntryId::default());
         };
         take(&mut follower, 1);
         follower.is_loaded = true;
@@ -386,5 +388,29 @@ mod tests {
         let log = shared::lock(&owner.log);
         let ages: Vec<_> = log.entries().map(|(.., at)| (owner.now() - at).as_secs()).collect();
         assert!(matches!(ages[..], [old, new] if old >= 60 && new < 50), "{ages:?}");
+    }
+
+    /// Regression: a hub whose updates were all older than the history after a restart did not know the newest one
+    /// any more, which its subscribers name when they connect again.
+    #[test]
+    fn the_newest_update_is_loaded_whatever_its_age() {
+        let config = Arc::new(HubConfig::new("/hub"));
+        let owner = HubShared::open(&config, "http://h", 1).unwrap();
+        let HubStoreConfig::Redis(url) = "redis://127.0.0.1:1".parse().unwrap() else {
+            panic!("another store")
+        };
+        let (store, _) = RedisHubStore::new(&url, &config);
+        let age = config.limits.history_age;
+        let mut follower = Follower::new(store.redis.clone(), Arc::downgrade(&owner), age);
+        let end = EntryId { epoch: 1, number: 3 };
+        for number in 1..=3 {
+            let publication = Publication { topics: vec!["a".into()], ..Publication::default() };
+            let at = unix_time() - age.as_secs() - 60;
+            let record = Record { id: number.to_string(), at, publication };
+            follower.take(&owner, (EntryId { epoch: 1, number }, Ok(record)), end);
+        }
+        let log = shared::lock(&owner.log);
+        let ids: Vec<_> = log.entries().map(|(_, update, _)| &*update.id).collect();
+        assert_eq!(ids, ["3"]);
     }
 }
