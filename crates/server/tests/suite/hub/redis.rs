@@ -104,6 +104,22 @@ fn a_redis_that_stops_and_comes_back_loses_and_repeats_nothing() {
     }
 }
 
+/// Regression: Redis closes idle connections if it is configured so (`timeout`), and the next publisher got 503.
+#[test]
+fn a_connection_that_redis_has_closed_refuses_no_update() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let hub = start(&redis);
+    let mut stream = hub.subscribe("match=a", &[]);
+    for round in 1..=3 {
+        let data = round.to_string();
+        assert_eq!(hub.post(&format!("topic=a&data={data}"), &[]).status, 200, "{round}");
+        assert_eq!(stream.data(), data);
+        // The connections of both threads.
+        assert!(redis.command("CLIENT KILL TYPE normal").starts_with(':'));
+        wait_until("the end of the connections", || is_connected(&hub) == (true, round));
+    }
+}
+
 #[test]
 fn a_redis_that_does_not_reply_is_missing_until_it_does() {
     let Some(redis) = Redis::start(&[]) else { return };

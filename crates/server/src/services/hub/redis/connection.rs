@@ -2,8 +2,10 @@
 
 use super::resp::{self, Reply, ReplyError};
 use pollux_guestbook::redis::{Address, Url, put_command};
+use socket2::SockRef;
 use std::{
     io::{self, BufReader, Read, Write},
+    mem::MaybeUninit,
     net::{Shutdown, TcpStream, ToSocketAddrs},
     os::unix::net::UnixStream,
     time::{Duration, Instant},
@@ -193,6 +195,19 @@ impl RedisConnection {
     /// Returns a second descriptor of the socket, so that another thread can shut the socket down.
     pub(super) fn socket(&self) -> io::Result<Socket> {
         self.stream.get_ref().socket.try_clone()
+    }
+
+    /// Returns whether the server has closed the connection, as Redis does with one that is idle for longer than
+    /// its setting `timeout`. To be called while no reply is expected; does not wait.
+    pub(super) fn has_ended(&self) -> bool {
+        let socket = match &self.stream.get_ref().socket {
+            Socket::Tcp(stream) => SockRef::from(stream),
+            Socket::Unix(stream) => SockRef::from(stream),
+        };
+        let mut byte = [MaybeUninit::<u8>::uninit()];
+        let outcome = socket.recv_with_flags(&mut byte, libc::MSG_PEEK | libc::MSG_DONTWAIT);
+        // Bytes would be no reply to the next command either.
+        !matches!(outcome, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Carries out one command.

@@ -113,7 +113,9 @@ impl Publisher {
         jobs: &mut VecDeque<PublishJob>,
         tickets: &mut Vec<Ticket>,
     ) -> Result<(), RedisError> {
-        let mut connection = match self.connection.take() {
+        // On a connection that is closed already, publishers would get 503 although Redis is there.
+        let kept = self.connection.take().filter(|connection| !connection.has_ended());
+        let mut connection = match kept {
             Some(connection) => connection,
             None => self.redis.connect(Role::Publish)?,
         };
