@@ -107,7 +107,7 @@ fn a_426_names_the_protocols_to_which_a_client_can_switch() {
 /// Returns whether a TCP connection of this machine with these ports has a timer for keep-alive probes, which
 /// the kernel shows as 02.
 fn is_probed(is_meant: impl Fn(u16, u16) -> bool) -> bool {
-    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
     table.lines().skip(1).any(|line| {
         let words: Vec<_> = line.split_whitespace().collect();
         let port = |index: usize| {
