@@ -200,6 +200,31 @@ TEST(files_smc_falls_back_and_keeps_its_events)
 	CHECK_EQ(question.revents, POLLIN | POLLPRI);
 	make_readable(pair.b);
 	CHECK_EQ(set_poll_one(set, pair.a, LONG_MS), POLLIN);
+	/* The wait has removed the hook; a write adds to the events as before. */
+	CHECK_EQ(set_statistics(set).ds_hinted, 0);
+	set_write(set, pair.a, POLLOUT);
+	OK(ioctl(set, DP_ISPOLLED, &question));
+	CHECK_EQ(question.revents, POLLIN | POLLPRI | POLLOUT);
+}
+
+/* As in a program under smc_run(8) on a machine without SMC devices: it falls back at once. */
+TEST(files_smc_falls_back_before_it_is_added)
+{
+	struct sockaddr_in address;
+	int listener = smc_listen(&address), set = set_open_with(DP_OPTION_OR);
+	struct pollfd question;
+	struct pair pair;
+
+	pair.a = OK(socket(AF_SMC, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	OK(connect(pair.a, (struct sockaddr *)&address, sizeof(address)));
+	pair.b = OK(accept4(listener, NULL, NULL, SOCK_CLOEXEC));
+	set_write(set, pair.a, POLLIN);
+	set_write(set, pair.a, POLLPRI);
+	question = (struct pollfd){ pair.a, 0, 0 };
+	OK(ioctl(set, DP_ISPOLLED, &question));
+	CHECK_EQ(question.revents, POLLIN | POLLPRI);
+	make_readable(pair.b);
+	CHECK_EQ(set_poll_one(set, pair.a, LONG_MS), POLLIN);
 }
 
 TEST(files_smc_falls_back_and_is_seen_at_once)
