@@ -22,7 +22,11 @@ const STRICT: &[(&str, &str)] = &[
     ("Strict-Transport-Security", "max-age=31536000"),
     (
         "Content-Security-Policy",
-        "default-src 'self'; object-src 'none'; base-uri 'self'; frame-ancestors 'self'",
+        // The hashes are those of the styles of the server's own pages: a listing and the guestbook.
+        "default-src 'self'; \
+         style-src 'self' 'sha256-Dr9RA/fNv07V5qBCd4nO9SvYYlmVdHPBpWTz1QY2xFc=' \
+         'sha256-4UQYNzY6+p+gtf8KvNpT8A1NKP7qeTveY0BU3Ie2Kn0='; \
+         object-src 'none'; base-uri 'self'; frame-ancestors 'self'",
     ),
     ("Cross-Origin-Opener-Policy", "same-origin"),
     ("Permissions-Policy", "camera=(), geolocation=(), microphone=()"),
@@ -61,6 +65,26 @@ impl FromStr for SecurityHeaders {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::listing;
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    use pollux_guestbook::Template;
+    use sha2::{Digest, Sha256};
+
+    /// Regression: browsers did not use the styles of these pages.
+    #[test]
+    fn the_styles_of_own_pages_are_permitted() {
+        let mut guestbook = Vec::new();
+        Template::default().put_page::<&[u8]>(&mut guestbook, &[], 1);
+        let guestbook = String::from_utf8(guestbook).unwrap();
+        let fields = SecurityHeaders::Strict.fields(&[]);
+        let policy = fields.iter().find(|(name, _)| name == "Content-Security-Policy").unwrap();
+        for page in [listing::html(b"/", &[], false), guestbook] {
+            let (_, style) = page.split_once("<style>").unwrap();
+            let (style, _) = style.split_once("</style>").unwrap();
+            let hash = format!(" 'sha256-{}'", STANDARD.encode(Sha256::digest(style)));
+            assert!(policy.1.contains(&hash), "no {hash} in {}", policy.1);
+        }
+    }
 
     #[test]
     fn what_the_site_sets_itself_stays() {
