@@ -23,8 +23,8 @@ pub struct SiteRules {
     pub fields: Vec<PathField>,
     /// Files of the site that are sent with the status of an error.
     pub error_pages: Vec<ErrorPage>,
-    /// The file that is served with 200 for a path that has no file and whose last segment has no dot: the
-    /// page of a single-page application.
+    /// The file that is served with 200 for a path that has no file, or leads to a directory without an index
+    /// or a listing, and whose last segment has no dot: the page of a single-page application.
     pub fallback: Option<String>,
     /// Whether a directory without an index is listed.
     pub listing: bool,

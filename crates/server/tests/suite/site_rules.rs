@@ -143,8 +143,18 @@ fn errors_have_pages_and_an_application_its_fallback() {
     errors.end();
 
     let rules = SiteRules { fallback: Some("/index.html".into()), ..SiteRules::default() };
-    let application = site(rules, |_| {});
+    let application = site(rules, |root| {
+        for name in ["bare", "docs"] {
+            fs::create_dir(root.join(name)).unwrap();
+        }
+        fs::write(root.join("docs/index.html"), "manual").unwrap();
+    });
     application.expect("/users/7", &["HTTP/1.1 200 ", "ETag: ", "\r\n\r\nhome"]);
+    // Regression: a directory without an index hid the page of the application with the same name.
+    application.expect("/bare", &["HTTP/1.1 200 ", "\r\n\r\nhome"]);
+    application.expect("/bare/", &["HTTP/1.1 200 ", "\r\n\r\nhome"]);
+    application.expect("/docs", &["HTTP/1.1 301 ", "Location: /docs/\r\n"]);
+    application.expect("/docs/", &["HTTP/1.1 200 ", "\r\n\r\nmanual"]);
     application.expect("/app.js", &["HTTP/1.1 404 "]);
     application.expect("/users/../..", &["HTTP/1.1 40"]);
     application.end();

@@ -29,6 +29,9 @@ pub(super) fn answer_missing(
     miss: Miss,
 ) -> Answer {
     let MissingFile { request, path, query } = *missing;
+    let is_page_of_application =
+        is_page(path) && is_bare(files, path, context.worker.clock.tick(), miss);
+    let miss = if is_page_of_application { Miss::Status(Status::NotFound) } else { miss };
     match miss {
         Miss::NeedsSlash => answer_with_slash(context, response, path, query),
         Miss::NoIndex if files.rules().listing => list(files, context, response, missing),
@@ -47,6 +50,22 @@ pub(super) fn answer_missing(
             }
         }
         Miss::Status(status) => put_error(files, context, response, status),
+    }
+}
+
+/// Returns whether the path leads to a directory that has neither an index nor a listing, on a site with a
+/// fallback: it has no page of its own.
+fn is_bare(files: &mut Files, path: &[u8], now_tick: u32, miss: Miss) -> bool {
+    let rules = files.rules();
+    if rules.fallback.is_none() || rules.listing {
+        return false;
+    }
+    match miss {
+        Miss::NoIndex => true,
+        Miss::NeedsSlash => {
+            matches!(files.find(&[path, b"/"].concat(), now_tick), Err(Miss::NoIndex))
+        }
+        Miss::Status(_) => false,
     }
 }
 
