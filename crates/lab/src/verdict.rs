@@ -209,9 +209,21 @@ impl ClaimOutcome {
         (!remarks.is_empty()).then(|| remarks.join("; "))
     }
 
+    /// Formats the least and the greatest figure of the operating points if the verdict is *depends*: one figure would
+    /// hide the others.
+    pub fn span(&self) -> Option<String> {
+        let values = || self.parts.iter().filter_map(|part| Some(part.estimate?.value));
+        let (least, most) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
+        let span = || format!("{} to {}", self.number(least), self.number(most));
+        (self.verdict == Verdict::Depends).then(span)
+    }
+
     /// Formats the figure with its interval, or with the range of the values, and its unit; `None` without a
-    /// figure.
+    /// figure. If the verdict is *depends*, formats the least and the greatest figure.
     pub fn measured(&self) -> Option<String> {
+        if let Some(span) = self.span() {
+            return Some(self.with_unit([span]));
+        }
         let texts = [self.number(self.value?), self.interval_text()];
         Some(format!("{}{}", Bound::sign(self.bound), self.with_unit(texts)))
     }

@@ -35,7 +35,9 @@ pub fn in_words(outcome: &Outcome) -> String {
     let is_only = outcome.claims.len() == 1;
     for claim in outcome.claims.iter().filter(|claim| claim.primary || is_only) {
         text.push_str(&format!(" {}: {}", claim.id, claim.verdict));
-        if let Some(value) = claim.value {
+        if let Some(span) = claim.span() {
+            text.push_str(&format!(" ({span})"));
+        } else if let Some(value) = claim.value {
             let sign = Bound::sign(claim.bound);
             text.push_str(&format!(" ({sign}{})", claim.number(value)));
         }

@@ -6,6 +6,7 @@ use crate::{
     plan::{self, Point},
     result::{CellSummary, Outcome, VariantOutcome},
     statistics::{Estimate, MIN_BLOCKS},
+    verdict::Verdict,
 };
 use comfy_table::{Cell as TableCell, CellAlignment, ContentArrangement, Table, presets};
 
@@ -141,6 +142,12 @@ pub fn claims(outcome: &Outcome, width: u16) -> String {
         }
         put(&mut text, &line, width, "    ");
         put(&mut text, &format!("    {}", claim.statement), width, "    ");
+        // A verdict that depends on the operating point is of no use without the points.
+        for part in claim.parts.iter().filter(|_| claim.verdict == Verdict::Depends) {
+            let reading = claim.reading_of(part).unwrap_or_else(|| "no figure".to_owned());
+            let line = format!("    {}: {}, {reading}", part.name(), part.verdict);
+            put(&mut text, &line, width, "      ");
+        }
     }
     text
 }

@@ -322,6 +322,7 @@ fn operating_points_that_disagree_make_a_claim_depend() {
     assert_eq!(claim.verdict, Verdict::Depends, "{claim:?}");
     let remark = claim.remark().unwrap();
     assert!(remark.contains("does not hold (0.970") && remark.contains("holds (0.200"), "{remark}");
+    assert_eq!(claim.measured().unwrap(), "0.200 to 0.970", "one figure would hide the other");
     assert_eq!(judged(0.3).verdict, Verdict::Holds);
 }
 
