@@ -393,8 +393,8 @@ effect, or the opposite. **depends**: two reasonable operating points give diffe
 run alone decides the claim, but not after a correction for all runs of it and for all primary claims of the paper.
 **not testable**: this machine or these data cannot decide the claim.
 
-Numbers are ratios unless they have a unit, with a 95 % interval over the blocks of a run; several operating points with
-one verdict have one range. A rate x1.05 is 1.05 times poll's own limit with one idle connection.
+Numbers are ratios, or shares of the requests, unless they have a unit, with a 95 % interval over the blocks of a run;
+several operating points with one verdict have one range. A rate x1.05 is 1.05 times poll's own limit with one idle connection.
 [papers.md](papers.md) has every claim, every run and the machines of the papers, [runs/](runs/README.md) the raw data,
 and [decisions/0120-thresholds.md](decisions/0120-thresholds.md) the thresholds.
 ";
