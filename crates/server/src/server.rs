@@ -580,6 +580,9 @@ impl Server {
         if let Some(log) = self.log {
             log.finish(log::PATIENCE);
         }
+        if let Some(config) = &self.config {
+            renew::flush_caches(config);
+        }
         drop(self.files);
         let cache = renew::statistics_of(&self.cache);
         let hub = self.hub.as_ref().map(|hub| hub.statistics());

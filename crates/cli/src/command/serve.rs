@@ -30,10 +30,7 @@ use pollux_server::{
     config::{Config, Listen, LogTarget},
     settings::Tls,
 };
-use std::{process::ExitCode, sync::Arc, time::Duration};
-
-/// The time in which a stopped server must write the remaining data for --cache-dir.
-const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
+use std::{process::ExitCode, sync::Arc};
 
 /// The command's arguments.
 #[derive(clap::Args)]
@@ -109,13 +106,8 @@ fn serve(args: Args) -> anyhow::Result<ExitCode> {
              or listen on a loopback address behind a proxy that has TLS"
         );
     }
-    let stores: Vec<_> = config.cache_stores().cloned().collect();
     let mut reloader = reload::Reloader::new(configuration.file);
-    let outcome = pollux_server::run_with(config, report, Some(&mut reloader));
-    if stores.iter().any(|store| !store.flush(FLUSH_PATIENCE)) {
-        tracing::warn!("--cache-dir: not all was written within {FLUSH_PATIENCE:?}");
-    }
-    outcome.map_err(advise)?;
+    pollux_server::run_with(config, report, Some(&mut reloader)).map_err(advise)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -9,11 +9,25 @@ use crate::{
     settings::Settings,
 };
 use anyhow::{Context, ensure};
-use std::sync::{Arc, PoisonError};
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
 /// Returns the cache that commands on the control socket refer to: that of the default site.
 pub(super) fn store_of(config: &Settings) -> Option<pollux_cache::Store> {
     config.frontend.as_ref().and_then(|frontend| frontend.cache.clone())
+}
+
+/// The time in which a stopped server must write the remaining data for --cache-dir.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Waits until the caches in use have written what is left for their directories. The caller of a server must not hold
+/// its caches in order to do this: a reload may replace them.
+pub(super) fn flush_caches(config: &Settings) {
+    if config.cache_stores().any(|store| !store.flush(FLUSH_PATIENCE)) {
+        tracing::warn!("--cache-dir: not all was written within {FLUSH_PATIENCE:?}");
+    }
 }
 
 /// Returns the counters of the cache in use.
