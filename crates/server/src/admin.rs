@@ -28,9 +28,10 @@ mod socket;
 mod tasks;
 pub mod web;
 
+pub(crate) use answer::sum_of;
 pub use protocol::{
     CacheEntry, ControlEvent, ControlRequest, ErrorKind, REQUEST_MAX, Response, Tier, What,
     bytes_of, text_of,
 };
-pub(crate) use socket::{Operator, SharedStore};
+pub(crate) use socket::{Operator, SharedStores};
 pub(crate) use tasks::{OperatorTask, PendingTask, Tasks};

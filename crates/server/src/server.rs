@@ -8,7 +8,7 @@ mod upgrade;
 mod view;
 
 use crate::{
-    admin::{Operator, SharedStore, Tasks, web::Web},
+    admin::{Operator, SharedStores, Tasks, web::Web},
     architecture::{
         Assignment, HubNews, Plan, Processes, Threads, limits,
         worker::{Ends, MakeService, Worker, WorkerInfo, WorkerTask},
@@ -60,8 +60,8 @@ pub struct Server {
     /// The files of UNIX listeners, which are removed with the server.
     files: Vec<SocketFile>,
     ends: Ends,
-    /// The cache in which all workers store responses.
-    cache: SharedStore,
+    /// The caches of all sites, in which all workers store responses.
+    caches: SharedStores,
     /// The tasks that the control socket passes to the main thread.
     tasks: Option<Tasks>,
     /// The control socket, which is open for as long as the server runs.
@@ -173,16 +173,16 @@ impl Server {
         make: MakeService<S>,
         replace: Option<Replace<S>>,
     ) -> anyhow::Result<Self> {
-        let cache = SharedStore::new(Mutex::new(renew::store_of(&config)));
+        let caches = SharedStores::new(Mutex::new(renew::stores_of(&config)));
         let tasks = at_end.map(Tasks::new);
         let operator = match &config.control {
-            Some(path) => Some(Operator::start(path, cache.clone(), tasks.clone())?),
+            Some(path) => Some(Operator::start(path, caches.clone(), tasks.clone())?),
             None => None,
         };
         let pool = config.pool.unwrap_or(POOL_DEFAULT);
         if let Some(assignment) = Assignment::of(config.architecture, pool) {
             let server = Self::start_workers(config, assignment, at_end)?;
-            return Ok(Self { cache, tasks, operator, ..server });
+            return Ok(Self { caches, tasks, operator, ..server });
         }
         let mechanism = mechanism::choose(&config.mechanism)?;
         let open_files = limits::raise_open_files();
@@ -212,7 +212,7 @@ impl Server {
             listeners: Vec::new(),
             files,
             ends: Ends::new(at_end),
-            cache,
+            caches,
             tasks,
             operator,
             web: None,
@@ -381,7 +381,7 @@ impl Server {
             listeners: Vec::new(),
             files,
             ends,
-            cache: SharedStore::default(),
+            caches: SharedStores::default(),
             tasks: None,
             operator: None,
             web: None,
@@ -483,7 +483,7 @@ impl Server {
     /// counters of their mechanisms. Event-loop workers receive a command for these and answer
     /// after their next wait; if only counters are needed, [`Server::counts`] is enough.
     pub fn statistics(&self) -> Statistics {
-        let cache = renew::statistics_of(&self.cache);
+        let cache = renew::statistics_of(&self.caches);
         let workers = match &self.worker_set {
             WorkerSet::Workers(workers) => workers,
             WorkerSet::Threads(threads) => return Statistics { cache, ..threads.statistics() },
@@ -584,7 +584,7 @@ impl Server {
             renew::flush_caches(config);
         }
         drop(self.files);
-        let cache = renew::statistics_of(&self.cache);
+        let cache = renew::statistics_of(&self.caches);
         let hub = self.hub.as_ref().map(|hub| hub.statistics());
         outcome.map(|all| Statistics { cache, hub, ..all }).context("a worker failed")
     }

@@ -3,7 +3,7 @@
 use super::protocol::{
     CacheEntry, ControlEvent, ControlRequest, ErrorKind, Response, Tier, What, bytes_of, text_of,
 };
-use pollux_cache::{Purge, Store, StoredResponse};
+use pollux_cache::{Purge, Statistics, Store, StoredResponse};
 use pollux_http::fields::Fields;
 use std::{
     io,
@@ -24,16 +24,19 @@ impl From<io::Error> for AnswerError {
     }
 }
 
-/// Answers `request` and passes each event to `send`. Returns the number of events.
+/// Answers `request` and passes each event to `send`. Returns the number of events. A request is about all of `stores`:
+/// each site with a cache has its own, and an operator does not need to know which site has a URL.
 pub(super) fn answer(
-    store: &Store,
+    stores: &[Store],
     request: &ControlRequest,
     mut send: impl FnMut(&ControlEvent) -> io::Result<()>,
 ) -> Result<u64, AnswerError> {
     match request {
-        ControlRequest::List { prefix, limit } => list(store, &bytes(prefix)?, *limit, send),
+        ControlRequest::List { prefix, limit } => list(stores, &bytes(prefix)?, *limit, send),
         ControlRequest::Show { url } => {
-            let shown = store.inspect(&url_bytes(url)?, now());
+            let url_bytes = url_bytes(url)?;
+            let shown: Vec<_> =
+                stores.iter().flat_map(|store| store.inspect(&url_bytes, now())).collect();
             if shown.is_empty() {
                 return Err(AnswerError::Client(
                     ErrorKind::NotStored,
@@ -46,20 +49,28 @@ pub(super) fn answer(
             Ok(shown.len() as u64)
         }
         ControlRequest::Purge { what } => {
-            let count = purge(store, what)?;
+            let count = purge(stores, what)?;
             tracing::info!("purged from the cache: {count} responses, {what:?}");
             send(&ControlEvent::Purged { responses: count as u64 })?;
             Ok(1)
         }
         ControlRequest::Statistics => {
-            let counters =
-                store.statistics().iter().map(|(name, value)| (name.into(), value)).collect();
+            let counters = sum_of(stores).unwrap_or_default();
+            let counters = counters.iter().map(|(name, value)| (name.into(), value)).collect();
             send(&ControlEvent::Statistics { counters })?;
             Ok(1)
         }
         // The main thread handles these: see `super::tasks`.
         ControlRequest::Reload | ControlRequest::Upgrade => Err(not_here()),
     }
+}
+
+/// Returns the counters of all stores, added up; `None` if there is no store.
+pub(crate) fn sum_of(stores: &[Store]) -> Option<Statistics> {
+    stores.iter().map(Store::statistics).reduce(|mut sum, one| {
+        sum += one;
+        sum
+    })
 }
 
 /// Returns the error for a request that only a server process can fulfil.
@@ -89,41 +100,51 @@ fn url_bytes(url: &str) -> Result<Vec<u8>, AnswerError> {
 }
 
 fn list(
-    store: &Store,
+    stores: &[Store],
     prefix: &[u8],
     limit: Option<u64>,
     mut send: impl FnMut(&ControlEvent) -> io::Result<()>,
 ) -> Result<u64, AnswerError> {
     let mut count = 0;
-    let mut walk = store.walk(prefix);
-    while let Some(batch) = walk.next_batch(now()) {
-        for entry in batch {
-            if limit.is_some_and(|limit| count >= limit) {
-                return Ok(count);
+    for store in stores {
+        let mut walk = store.walk(prefix);
+        while let Some(batch) = walk.next_batch(now()) {
+            for entry in batch {
+                if limit.is_some_and(|limit| count >= limit) {
+                    return Ok(count);
+                }
+                send(&ControlEvent::Entry(CacheEntry {
+                    url: text_of(&entry.url),
+                    variants: entry.variants as u64,
+                    status: entry.status,
+                    bytes: entry.bytes,
+                    age: entry.age,
+                    ttl: entry.ttl,
+                    hits: entry.hits.into(),
+                    tier: tier(entry.tier),
+                }))?;
+                count += 1;
             }
-            send(&ControlEvent::Entry(CacheEntry {
-                url: text_of(&entry.url),
-                variants: entry.variants as u64,
-                status: entry.status,
-                bytes: entry.bytes,
-                age: entry.age,
-                ttl: entry.ttl,
-                hits: entry.hits.into(),
-                tier: tier(entry.tier),
-            }))?;
-            count += 1;
         }
     }
     Ok(count)
 }
 
-fn purge(store: &Store, what: &What) -> Result<usize, AnswerError> {
-    Ok(match what {
-        What::Url(url) => store.purge(Purge::Url(&url_bytes(url)?)),
-        What::Prefix(prefix) => store.purge(Purge::Prefix(&bytes(prefix)?)),
-        What::SurrogateKey(key) => store.purge(Purge::Tag(&bytes(key)?)),
-        What::All => store.purge(Purge::Everything),
-    })
+fn purge(stores: &[Store], what: &What) -> Result<usize, AnswerError> {
+    let text = match what {
+        What::Url(url) => url_bytes(url)?,
+        What::Prefix(text) | What::SurrogateKey(text) => bytes(text)?,
+        What::All => Vec::new(),
+    };
+    let purge = |store: &Store| {
+        store.purge(match what {
+            What::Url(_) => Purge::Url(&text),
+            What::Prefix(_) => Purge::Prefix(&text),
+            What::SurrogateKey(_) => Purge::Tag(&text),
+            What::All => Purge::Everything,
+        })
+    };
+    Ok(stores.iter().map(purge).sum())
 }
 
 fn tier(tier: pollux_cache::Tier) -> Tier {

@@ -10,7 +10,7 @@ pub const REQUEST_MAX: u64 = 64 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ControlRequest {
-    /// List the content of the cache: a [`ControlEvent::Entry`] for each URL, in no particular order.
+    /// List the content of the caches of all sites: a [`ControlEvent::Entry`] for each URL, in no particular order.
     List {
         /// Only URLs that begin with this.
         #[serde(default)]
@@ -24,12 +24,12 @@ pub enum ControlRequest {
         /// The URL.
         url: String,
     },
-    /// Remove from the cache, from memory and disk: [`ControlEvent::Purged`].
+    /// Remove from the caches of all sites, from memory and disk: [`ControlEvent::Purged`].
     Purge {
         /// The responses to remove.
         what: What,
     },
-    /// The cache's counters: [`ControlEvent::Statistics`].
+    /// The counters of all caches, added up: [`ControlEvent::Statistics`].
     Statistics,
     /// Read the configuration, certificates and logs again: [`ControlEvent::Change`] for each key that has
     /// changed.

@@ -43,8 +43,8 @@ const LAST_PATIENCE: Duration = Duration::from_secs(1);
 /// The pause between two checks whether the answers have been read.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The cache of the default site, if it has one. A change of the configuration may replace it.
-pub(crate) type SharedStore = Arc<Mutex<Option<Store>>>;
+/// The caches of all sites. A change of the configuration may replace them.
+pub(crate) type SharedStores = Arc<Mutex<Vec<Store>>>;
 
 /// The control socket of a running server. Dropping it closes the socket and removes its file.
 #[derive(Debug)]
@@ -61,13 +61,13 @@ pub(crate) struct Operator {
 type Clients = Arc<AtomicUsize>;
 
 impl Operator {
-    /// Listens at `path`, with commands for `store`. Work for the main thread is put into `tasks`.
+    /// Listens at `path`, with commands for `stores`. Work for the main thread is put into `tasks`.
     ///
     /// # Errors
     /// Another process listens there, or the socket cannot be created.
     pub(crate) fn start(
         path: &Path,
-        store: SharedStore,
+        stores: SharedStores,
         tasks: Option<Tasks>,
     ) -> anyhow::Result<Self> {
         let (listener, file) =
@@ -76,7 +76,7 @@ impl Operator {
         let (accepting, owner) = AcceptLoop::new(listener.clone())?;
         let thread = thread::Builder::new().name("operator".into()).spawn({
             let clients = clients.clone();
-            move || accept(&accepting, &clients, &(store, tasks))
+            move || accept(&accepting, &clients, &(stores, tasks))
         })?;
         let running = Some((owner, thread));
         Ok(Self { path: path.into(), listener, running, clients, file: Some(file) })
@@ -138,7 +138,7 @@ fn listen(path: &Path) -> io::Result<(Socket, SocketFile)> {
 }
 
 /// The parts of the server that requests use.
-type Managed = (SharedStore, Option<Tasks>);
+type Managed = (SharedStores, Option<Tasks>);
 
 fn accept(accepting: &AcceptLoop, clients: &Clients, managed: &Managed) {
     while let Some(socket) = accepting.next() {
@@ -195,7 +195,7 @@ fn serve(stream: &UnixStream, managed: &Managed) -> io::Result<()> {
 
 /// Answers a request: requests about the cache here, the others through the main thread.
 fn manage(
-    (store, tasks): &Managed,
+    (stores, tasks): &Managed,
     request: &ControlRequest,
     mut send: impl FnMut(&ControlEvent) -> io::Result<()>,
 ) -> Result<u64, AnswerError> {
@@ -206,10 +206,12 @@ fn manage(
         | ControlRequest::Show { .. }
         | ControlRequest::Purge { .. }
         | ControlRequest::Statistics => {
-            let store = store.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let message = "there is no cache (pollux serve --cache SIZE)".into();
-            let store = store.ok_or(AnswerError::Client(ErrorKind::Rejected, message))?;
-            return answer(&store, request, send);
+            let stores = stores.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if stores.is_empty() {
+                let message = "there is no cache (pollux serve --cache SIZE)".into();
+                return Err(AnswerError::Client(ErrorKind::Rejected, message));
+            }
+            return answer(&stores, request, send);
         }
     };
     let tasks = tasks.as_ref().ok_or_else(not_here)?;

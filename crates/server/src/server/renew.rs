@@ -2,7 +2,7 @@
 
 use super::{Server, WorkerSet};
 use crate::{
-    admin::{PendingTask, SharedStore, Tasks},
+    admin::{PendingTask, SharedStores, Tasks, sum_of},
     architecture::limits,
     config::Architecture,
     reload::{self, Reload, Renewal, SiteRoots},
@@ -14,9 +14,9 @@ use std::{
     time::Duration,
 };
 
-/// Returns the cache that commands on the control socket refer to: that of the default site.
-pub(super) fn store_of(config: &Settings) -> Option<pollux_cache::Store> {
-    config.frontend.as_ref().and_then(|frontend| frontend.cache.clone())
+/// Returns the caches that commands on the control socket refer to: those of all sites.
+pub(super) fn stores_of(config: &Settings) -> Vec<pollux_cache::Store> {
+    config.cache_stores().cloned().collect()
 }
 
 /// The time in which a stopped server must write the remaining data for --cache-dir.
@@ -30,10 +30,9 @@ pub(super) fn flush_caches(config: &Settings) {
     }
 }
 
-/// Returns the counters of the cache in use.
-pub(super) fn statistics_of(cache: &SharedStore) -> Option<pollux_cache::Statistics> {
-    let cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
-    cache.as_ref().map(pollux_cache::Store::statistics)
+/// Returns the counters of the caches in use, added up; `None` if there is no cache.
+pub(super) fn statistics_of(caches: &SharedStores) -> Option<pollux_cache::Statistics> {
+    sum_of(&caches.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 impl Server {
@@ -145,7 +144,7 @@ impl Server {
         // The workers keep the guestbooks of the running configuration.
         config.guestbook = None;
         config.hosts.iter_mut().for_each(|host| host.guestbook = None);
-        let store = store_of(&config);
+        let stores = stores_of(&config);
         let Some(former) = self.rules.as_deref() else { return Ok(()) };
         self.renewals += 1;
         let number = self.renewals;
@@ -169,7 +168,7 @@ impl Server {
         workers.iter().for_each(|worker| worker.remote().commit_renewal(number));
         let outcome = reload::await_all(&answers, workers.len());
         offer(None);
-        *self.cache.lock().unwrap_or_else(PoisonError::into_inner) = store;
+        *self.caches.lock().unwrap_or_else(PoisonError::into_inner) = stores;
         self.config = Some(config);
         self.roots = roots;
         self.rules = Some(rules);

@@ -17,7 +17,7 @@ impl Server {
             workers: self.infos.len(),
             acme: self.acme_status(),
         };
-        let cache = self.cache.clone();
+        let caches = self.caches.clone();
         // The admin listener must not keep the hub in memory after the end of the server.
         let hub = self.hub.as_ref().map(Arc::downgrade);
         let figures: Box<dyn Fn() -> Statistics + Send + Sync> = match &self.worker_set {
@@ -35,7 +35,7 @@ impl Server {
             info,
             Box::new(move || {
                 let hub = hub.as_ref().and_then(Weak::upgrade).map(|hub| hub.statistics());
-                Statistics { cache: renew::statistics_of(&cache), hub, ..figures() }
+                Statistics { cache: renew::statistics_of(&caches), hub, ..figures() }
             }),
             Box::new(move || all.saturating_sub(ends.count())),
         )

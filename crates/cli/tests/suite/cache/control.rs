@@ -1,7 +1,8 @@
 //! Commands that show stored responses and purge them.
 
-use super::{cache, content, counter, is_hit, origin, printed, serve};
-use std::{fs, os::unix::fs::PermissionsExt};
+use super::{BINARY, cache, content, counter, is_hit, origin, printed, serve};
+use pollux_testkit::serve::Serve;
+use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
 #[test]
 fn what_is_kept_can_be_listed_and_looked_at() {
@@ -174,4 +175,40 @@ fn a_control_socket_that_is_taken_or_left_behind() {
     let stderr = String::from_utf8_lossy(&refused.unwrap().stderr).into_owned();
     assert!(stderr.contains("no socket"), "{stderr}");
     assert_eq!(fs::read(&file).unwrap(), b"precious");
+}
+
+/// Regression: the commands and the metrics knew the cache of the default site only. A purge of another site's URL
+/// purged nothing, with status 0.
+#[test]
+fn the_caches_of_all_sites_are_managed() {
+    let directory = tempfile::tempdir().unwrap();
+    let [control, file] = ["control", "pollux.toml"].map(|name| directory.path().join(name));
+    let (origin, _) = origin();
+    let sites = ["a.example", "b.example"].map(|name| {
+        let url = origin.url();
+        format!("[[site]]\nnames = [\"{name}\"]\norigin = [\"{url}\"]\ncache = \"64M\"\n")
+    });
+    fs::write(&file, sites.concat()).unwrap();
+    let mut command = Command::new(BINARY);
+    command.args(["serve", "--json", "--listen", "127.0.0.1:0", "--config"]).arg(&file);
+    command.arg("--control").arg(&control);
+    let server = Serve::start_command(command);
+    let mut client = server.client();
+    let mut is_stored = |name: &str| {
+        client.send(format!("GET /x HTTP/1.1\r\nHost: {name}\r\n\r\n"));
+        is_hit(&client.reply())
+    };
+    for name in ["a.example", "b.example"] {
+        assert!(!is_stored(name) && is_stored(name), "{name}");
+    }
+    let list = printed(&control, &["list"]);
+    assert!(list.contains("http://a.example/x") && list.contains("http://b.example/x"), "{list}");
+    assert_eq!(printed(&control, &["list", "--limit", "1"]).lines().count(), 2);
+    assert!(printed(&control, &["show", "http://b.example/x"]).contains("status 200"));
+    assert_eq!((counter(&control, "hits"), counter(&control, "entries")), (2, 2));
+    assert!(printed(&control, &["purge", "http://b.example/x"]).contains("1 response"));
+    assert!(!is_stored("b.example") && is_stored("a.example"));
+    printed(&control, &["purge", "--all"]);
+    assert!(!is_stored("a.example") && !is_stored("b.example"));
+    assert!(server.stop().0.success());
 }

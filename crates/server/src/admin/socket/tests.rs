@@ -8,7 +8,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn started(path: &Path) -> anyhow::Result<Operator> {
     let store = Store::new(Config::default());
-    Operator::start(path, Arc::new(Mutex::new(Some(store))), None)
+    Operator::start(path, Arc::new(Mutex::new(vec![store])), None)
 }
 
 struct Client(BufReader<UnixStream>);
