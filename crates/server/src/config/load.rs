@@ -41,7 +41,7 @@ const PATHS: [&str; 16] = [
     "publisher-key",
 ];
 /// The keys whose values are addresses, which may contain the path of a UNIX socket.
-const ADDRESSES: [&str; 4] = ["listen", "admin", "origin", "handover"];
+const ADDRESSES: [&str; 5] = ["listen", "admin", "redirect-http", "origin", "handover"];
 
 /// One file that was read.
 #[derive(Clone, Debug)]
@@ -255,9 +255,14 @@ fn resolve_paths(table: &mut Table, directory: &Path) {
 fn resolve(key: &str, text: &mut String, directory: &Path) {
     let join = |path: &str| directory.join(path).to_string_lossy().into_owned();
     let is_special = key.ends_with("-log") && LogTarget::is_special(text);
-    if PATHS.contains(&key) {
+    if is_special {
+        // `syslog:SOCKET`, or `journald:SOCKET`; `syslog` and `-` have no path.
+        if let Some((daemon, path)) = text.split_once(':') {
+            *text = format!("{daemon}:{}", join(path));
+        }
+    } else if PATHS.contains(&key) {
         // `jwks` is a file or a URL.
-        if !is_special && !text.contains("://") {
+        if !text.contains("://") {
             *text = join(text);
         }
     } else if ADDRESSES.contains(&key) {

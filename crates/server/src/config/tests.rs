@@ -143,7 +143,8 @@ fn included_files_add_sites_and_give_way() {
 fn every_path_is_relative_to_its_file() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("main.toml");
-    let text = "listen = [\"unix:l\", \"unix:/abs\"]\nadmin = \"unix:a\"\n\
+    let text = "listen = [\"unix:l\", \"unix:/abs\"]\nadmin = \"unix:a\"\nredirect-http = \"unix:p\"\n\
+                access-log = \"syslog:d\"\nslow-log = \"journald:j\"\n\
                 [hub]\njwt-key = \"k\"\njwks-ca = \"ca\"\nstore = \"file:h\"\n\
                 [[site]]\nroot = \"r\"\norigin = [\"unix:o\", \"/p=unix:q\", \"http://h\"]\n\
                 handover = [\"/x=unix:y\"]\nguestbook = \"/g\"\nstore = \"file:s\"\n";
@@ -157,6 +158,9 @@ fn every_path_is_relative_to_its_file() {
     for (text, wanted) in [
         (of(&whole, "listen"), vec![format!("unix:{}", within("l")), "\"unix:/abs\"".into()]),
         (of(&whole, "admin"), vec![format!("unix:{}", within("a"))]),
+        (of(&whole, "redirect-http"), vec![format!("unix:{}", within("p"))]),
+        (of(&whole, "access-log"), vec![format!("syslog:{}", within("d"))]),
+        (of(&whole, "slow-log"), vec![format!("journald:{}", within("j"))]),
         (of(hub, "jwt-key"), vec![within("k")]),
         (of(hub, "jwks-ca"), vec![within("ca")]),
         (of(hub, "store"), vec![format!("file:{}", within("h"))]),
@@ -176,6 +180,12 @@ fn every_path_is_relative_to_its_file() {
     fs::write(&file, "[hub]\njwks = \"https://h/keys\"\n").unwrap();
     let table = Config::load(&file).unwrap().0.to_table();
     assert_eq!(of(table.get("hub").unwrap(), "jwks"), "\"https://h/keys\"");
+    fs::write(&file, "access-log = \"-\"\nslow-log = \"syslog\"\n").unwrap();
+    let whole = toml::Value::Table(Config::load(&file).unwrap().0.to_table());
+    assert_eq!(
+        (of(&whole, "access-log"), of(&whole, "slow-log")),
+        ("\"-\"".into(), "\"syslog\"".into())
+    );
 }
 
 /// One of two lists would be dropped, and with it for example half of the denied networks.
