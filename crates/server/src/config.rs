@@ -64,8 +64,8 @@ const DEFAULT_PORT: u16 = 8080;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Config {
-    /// Further files to read, relative to this one; `*` stands for any part of a file's name. Keys of
-    /// this file win over theirs, and their sites come after those of this file.
+    /// Further files to read, relative to this one; `*` stands for any part of a file's name, but not for a dot at
+    /// its beginning. Keys of this file win over theirs, and their sites come after those of this file.
     pub include: Vec<PathBuf>,
     /// Addresses to listen on.
     pub listen: Vec<Text<Listen>>,

@@ -292,7 +292,13 @@ fn expand(directory: &Path, pattern: &Path) -> io::Result<Vec<PathBuf>> {
         .filter(|entry| {
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end)
+            // As in a shell, `*` is not the dot of a hidden file: while an editor has `a.toml` open, it may keep
+            // `.#a.toml` beside it.
+            let is_hidden = start.is_empty() && name.starts_with('.');
+            !is_hidden
+                && name.len() >= start.len() + end.len()
+                && name.starts_with(start)
+                && name.ends_with(end)
         })
         .map(|entry| entry.path())
         .collect();

@@ -122,6 +122,9 @@ fn included_files_add_sites_and_give_way() {
     write("sites/b.toml", "workers = 3\npin = [1]\n[[site]]\nnames = [\"b\"]\nroot = \"b\"\n");
     write("sites/a.toml", "[[site]]\nnames = [\"a\"]\nroot = \"/a\"\n");
     write("sites/c.txt", "no configuration");
+    // Regression: an editor's lock, a link that leads nowhere, was read.
+    let lock = directory.path().join("sites/.#a.toml");
+    std::os::unix::fs::symlink("somebody@host.123", lock).unwrap();
     let (config, sources) = Config::load(&directory.path().join("main.toml")).unwrap();
     config.validate().unwrap();
     assert_eq!((config.workers, &config.pin[..]), (2, &[1][..]));
