@@ -312,6 +312,11 @@ impl Config {
             self.connections.is_none(),
             "--session-requests: each session opens a connection of its own; leave --connections out"
         );
+        ensure!(
+            session.requests == 1 || !self.request.asks_for_close(),
+            "--session-requests: after a request with --header 'Connection: close' no other may \
+             follow on its connection"
+        );
         if let Length::Requests(requests) = self.length {
             ensure!(
                 requests % session.requests == 0,

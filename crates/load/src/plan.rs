@@ -137,6 +137,7 @@ impl Plan {
             closed_requests,
             requests_per_connection: match config.session {
                 Some(session) => session.requests,
+                None if config.request.asks_for_close() => 1,
                 None => config.requests_per_connection.unwrap_or(u64::MAX),
             },
             session: config.session.map(|session| SessionPlan {

@@ -170,6 +170,10 @@ mod tests {
             ((|c| c.session.as_mut().unwrap().requests = 0) as fn(&mut Config), "from 1 to"),
             (|c| c.length = Length::Requests(9), "not a multiple of --session-requests 4"),
             (|c| c.connections = Some(2), "leave --connections out"),
+            (
+                |c| c.request.headers = vec![("Connection".into(), "close".into())],
+                "'Connection: close'",
+            ),
             (|c| (c.pace, c.connections) = (Pace::Closed, None), "give --rate"),
         ] {
             let message = config(&change).unwrap_err();

@@ -295,6 +295,16 @@ impl RequestOptions {
         Ok(())
     }
 
+    /// Whether the fields ask the server to close: then no further request may follow on the connection,
+    /// whatever the server answers (RFC 9112 §9.6).
+    pub fn asks_for_close(&self) -> bool {
+        let is_close = |option: &str| option.trim().eq_ignore_ascii_case("close");
+        self.headers
+            .iter()
+            .filter(|(name, _)| name.eq_ignore_ascii_case("Connection"))
+            .any(|(_, value)| value.split(',').any(is_close))
+    }
+
     /// The bytes of a request for `url`. `last`: no further request follows on its connection, so it
     /// has `Connection: close` (RFC 9112 §9.6).
     ///
@@ -414,6 +424,8 @@ mod tests {
         assert!(with("content-length", "3").check().is_err());
         let method = RequestOptions { method: "GE T".into(), ..Default::default() };
         assert!(method.check().is_err());
+        assert!(with("connection", "x, Close").asks_for_close());
+        assert!(!with("Connection", "keep-alive").asks_for_close());
     }
 
     #[test]

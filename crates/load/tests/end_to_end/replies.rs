@@ -101,6 +101,21 @@ fn large_replies_share_the_loop() {
 }
 
 #[test]
+fn a_request_that_asks_for_the_close_is_the_last_of_its_connection() {
+    // The server does not repeat the option, and leaves the close to the generator.
+    let server = Server::start(|mut peer| {
+        peer.request();
+        peer.reply(200, "x");
+        peer.hang();
+    });
+    let mut config = closed(&server, 2, 10);
+    config.request.headers = vec![("Connection".into(), "close".into())];
+    let report = run(&config);
+    assert_eq!((report.requests.completed, report.connections.opened), (10, 10));
+    assert_eq!(server.counters.heads().len(), 10);
+}
+
+#[test]
 fn head_has_no_content_whatever_its_length_says() {
     let server = Server::start(|mut peer| {
         while peer.request().is_some() {
