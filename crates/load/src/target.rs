@@ -76,6 +76,11 @@ impl Url {
     pub fn has_origin_of(&self, other: &Self) -> bool {
         (self.is_tls, &self.authority) == (other.is_tls, &other.authority)
     }
+
+    /// Whether both URLs are of the same host and port, which a scheme without a port decides.
+    pub fn has_address_of(&self, other: &Self) -> bool {
+        (&self.host, self.port) == (&other.host, other.port)
+    }
 }
 
 /// Splits `host:port`, `[v6]:port`, or either without a port.
@@ -368,6 +373,8 @@ mod tests {
         let tls = url("HTTPS://h/x");
         assert_eq!((tls.is_tls, tls.port, tls.to_string().as_str()), (true, 443, "https://h/x"));
         assert!(!url("http://h:443/").has_origin_of(&url("https://h:443/")));
+        assert!(url("http://h:443/").has_address_of(&url("https://h/")));
+        assert!(!url("http://h/").has_address_of(&url("https://h/")));
     }
 
     #[test]

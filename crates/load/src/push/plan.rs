@@ -70,7 +70,7 @@ impl PushPlan {
             sources.check(destination.ip())?;
         }
         let publish = &config.publish.url;
-        let publish_destination = match publish.authority == config.url.authority {
+        let publish_destination = match publish.has_address_of(&config.url) {
             true => destination,
             false => target::resolve(&publish.host, publish.port)?,
         };
