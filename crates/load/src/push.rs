@@ -112,7 +112,7 @@ pub(crate) fn measure(
             .map(|index| start_holder(scope, &plan, (index, threads), stop))
             .collect::<Result<Vec<_>>>();
         let outcome = holders.and_then(|holders| {
-            let publisher = publishes.then(|| Publisher::connect(&plan)).transpose()?;
+            let publisher = publishes.then(|| Publisher::connect(&plan, stop)).transpose()?;
             wait_until_held(&plan, &holders, stop, &mut progress)?;
             let is_quiet = plan.config.quiet_time.is_some();
             if is_quiet {
@@ -120,7 +120,7 @@ pub(crate) fn measure(
             }
             let start_ns = start(&plan)?.max(1);
             plan.progress.start_ns.store(start_ns, Relaxed);
-            let published = publisher.map(|one| one.run(start_ns, stop)).transpose()?;
+            let published = publisher.map(|one| one.run(start_ns)).transpose()?;
             if is_quiet && is_delivered(&plan, &holders) {
                 observe(Moment::Delivered);
             }

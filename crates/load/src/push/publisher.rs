@@ -34,6 +34,7 @@ const SHOWN_BYTES: usize = 200;
 /// The connection for publications.
 pub(super) struct Publisher<'a> {
     plan: &'a PushPlan,
+    stop: &'a AtomicBool,
     connection: Option<PublisherConnection>,
     scratch: Box<[u8]>,
 }
@@ -48,20 +49,25 @@ impl<'a> Publisher<'a> {
     /// Connects.
     ///
     /// # Errors
-    /// The server cannot be reached.
-    pub(super) fn connect(plan: &'a PushPlan) -> Result<Self> {
+    /// The server cannot be reached, or the run is stopped before.
+    pub(super) fn connect(plan: &'a PushPlan, stop: &'a AtomicBool) -> Result<Self> {
         let scratch = vec![0; crate::thread::SCRATCH_BYTES].into();
-        let mut publisher = Self { plan, connection: None, scratch };
+        let mut publisher = Self { plan, stop, connection: None, scratch };
         publisher.connection = Some(publisher.open().with_context(|| {
             format!("the publisher cannot connect to {}", plan.config.publish.url.origin())
         })?);
         Ok(publisher)
     }
 
+    /// The end of a wait that begins now.
+    fn deadline(&self, timeout: Duration) -> Deadline<'a> {
+        Deadline { at: Instant::now() + timeout, plan: self.plan, stop: self.stop }
+    }
+
     fn open(&mut self) -> Result<PublisherConnection> {
-        let deadline = Instant::now() + self.plan.config.connect_timeout;
+        let deadline = self.deadline(self.plan.config.connect_timeout);
         let socket = begin_connect(&self.plan.publish_address, None, false)?;
-        wait(&socket, PollFlags::OUT, deadline)?;
+        deadline.wait(&socket, PollFlags::OUT)?;
         sys::take_socket_error(socket.as_fd())?;
         let mut tls = self.plan.publish_tls.as_ref().map(TlsPlan::connections).transpose()?;
         if let Some(tls) = &mut tls {
@@ -70,7 +76,7 @@ impl<'a> Publisher<'a> {
                 match tls.handshake(socket.as_fd(), &mut self.scratch) {
                     Ok(_) => break,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        wait(&socket, PollFlags::IN, deadline)?;
+                        deadline.wait(&socket, PollFlags::IN)?;
                     }
                     Err(error) => return Err(error.into()),
                 }
@@ -83,7 +89,7 @@ impl<'a> Publisher<'a> {
     ///
     /// # Errors
     /// A request cannot be written. A failed publication is no error; it is in the record.
-    pub(super) fn run(mut self, start_ns: u64, stop: &AtomicBool) -> Result<PublisherRecord> {
+    pub(super) fn run(mut self, start_ns: u64) -> Result<PublisherRecord> {
         let plan = self.plan;
         let cpu_before = OwnCpu::now();
         let mut payloads = plan.payloads.clone();
@@ -96,7 +102,7 @@ impl<'a> Publisher<'a> {
             let content = String::from_utf8_lossy(payloads.get(number as u32)).into_owned();
             let request =
                 plan.config.publication(content).write(&plan.config.publish.url, false)?;
-            if !self.sleep_until(due_ns, stop) {
+            if !self.sleep_until(due_ns) {
                 break;
             }
             // The time in which the previous publication was not answered is the server's.
@@ -122,6 +128,8 @@ impl<'a> Publisher<'a> {
                         }
                     }
                 }
+                // An update that was being published has no outcome.
+                Err(_) if plan.is_stopped(self.stop) => break,
                 Err(error) => {
                     self.connection = None;
                     record.failed += 1;
@@ -137,9 +145,9 @@ impl<'a> Publisher<'a> {
     }
 
     /// Sleeps until `due_ns`; false when the run is stopped before.
-    fn sleep_until(&self, due_ns: u64, stop: &AtomicBool) -> bool {
+    fn sleep_until(&self, due_ns: u64) -> bool {
         loop {
-            if self.plan.is_stopped(stop) {
+            if self.plan.is_stopped(self.stop) {
                 return false;
             }
             let left = Duration::from_nanos(due_ns.saturating_sub(self.plan.now_ns()));
@@ -152,7 +160,7 @@ impl<'a> Publisher<'a> {
 
     /// Sends one request and reads its answer.
     fn publish(&mut self, request: &[u8]) -> Result<()> {
-        let deadline = Instant::now() + self.plan.config.timeout;
+        let deadline = self.deadline(self.plan.config.timeout);
         // Servers close connections that are idle for long, such as during a quiet time.
         if self.connection.as_ref().is_some_and(PublisherConnection::is_closed) {
             self.connection = None;
@@ -170,13 +178,13 @@ impl<'a> Publisher<'a> {
             match sent {
                 Ok(count) => left = &left[count..],
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    wait(&connection.socket, PollFlags::OUT, deadline)?;
+                    deadline.wait(&connection.socket, PollFlags::OUT)?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        let (status, next, text) = connection.answer(&mut self.scratch, deadline)?;
+        let (status, next, text) = connection.answer(&mut self.scratch, &deadline)?;
         if next == Next::Close {
             self.connection = None;
         }
@@ -195,7 +203,11 @@ impl PublisherConnection {
     }
 
     /// The status, the next state of the connection, and the beginning of the text.
-    fn answer(&mut self, scratch: &mut [u8], deadline: Instant) -> Result<(u16, Next, Vec<u8>)> {
+    fn answer(
+        &mut self,
+        scratch: &mut [u8],
+        deadline: &Deadline<'_>,
+    ) -> Result<(u16, Next, Vec<u8>)> {
         self.reader.begin(RequestInfo::default());
         let (mut status, mut text) = (0, Vec::new());
         loop {
@@ -210,7 +222,7 @@ impl PublisherConnection {
                 },
                 Ok(len) => len,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    wait(&self.socket, PollFlags::IN, deadline)?;
+                    deadline.wait(&self.socket, PollFlags::IN)?;
                     continue;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -235,19 +247,29 @@ impl PublisherConnection {
     }
 }
 
-/// Waits until the socket is ready.
-///
-/// # Errors
-/// The socket was not ready before the deadline.
-fn wait(socket: &OwnedFd, flags: PollFlags, deadline: Instant) -> Result<()> {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        ensure!(!left.is_zero(), "no answer in time");
-        let timeout = Timespec::try_from(left).context("the time limit is too long")?;
-        match poll(&mut [PollFd::new(socket, flags)], Some(&timeout)) {
-            Ok(0) | Err(Errno::INTR) => {}
-            Ok(_) => return Ok(()),
-            Err(error) => return Err(error.into()),
+/// The end of waiting for the server: an instant, or that of the run, if that is earlier.
+struct Deadline<'a> {
+    at: Instant,
+    plan: &'a PushPlan,
+    stop: &'a AtomicBool,
+}
+
+impl Deadline<'_> {
+    /// Waits until the socket is ready.
+    ///
+    /// # Errors
+    /// The socket was not ready before the deadline.
+    fn wait(&self, socket: &OwnedFd, flags: PollFlags) -> Result<()> {
+        loop {
+            ensure!(!self.plan.is_stopped(self.stop), "the run was stopped");
+            let left = self.at.saturating_duration_since(Instant::now());
+            ensure!(!left.is_zero(), "no answer in time");
+            let timeout = Timespec::try_from(left.min(LONGEST_SLEEP))?;
+            match poll(&mut [PollFd::new(socket, flags)], Some(&timeout)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 }

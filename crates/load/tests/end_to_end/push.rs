@@ -6,7 +6,10 @@ use pollux_load::schedule::Length;
 use std::{
     io::Write,
     net::TcpStream,
-    sync::{Arc, Mutex, atomic::AtomicBool},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
@@ -186,6 +189,28 @@ fn the_publisher_connects_again_when_the_server_has_closed_its_idle_connection()
     config.rate_rps = 2.0;
     let report = run(&config);
     assert!(report.is_complete() && report.publications.failed == 0, "{report:?}");
+}
+
+#[test]
+fn a_stop_does_not_wait_for_the_answer_to_an_update() {
+    let server = Server::start(|mut peer| {
+        let head = peer.request().unwrap_or_default();
+        if head.starts_with("GET ") {
+            return subscribe(&mut peer, &head, &Streams::default());
+        }
+        peer.hang();
+    });
+    let config = config(&server, 5);
+    let stop = AtomicBool::new(false);
+    let report = std::thread::scope(|scope| {
+        let run = scope.spawn(|| pollux_load::push::run(&config, &stop, |_| ()).unwrap());
+        let is_posted = || server.counters.heads().iter().any(|head| head.starts_with("POST "));
+        pollux_testkit::wait_until("an update", is_posted);
+        stop.store(true, SeqCst);
+        run.join().unwrap()
+    });
+    assert!(report.interrupted);
+    assert_eq!((report.publications.sent, report.publications.failed), (1, 0));
 }
 
 #[test]
