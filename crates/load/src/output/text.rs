@@ -83,9 +83,11 @@ fn counts(report: &Report, out: &mut impl Write) -> io::Result<()> {
     );
     line("requests", &outcomes, out)?;
     let rate = &report.reply_rate_rps;
+    // A second, or a run below one, which has nanoseconds.
+    let sample_s = (rate.sample_s * 1e3).round() / 1e3;
     let rates = format!(
-        "{:.1}/s in {:.1} s; each {} s: min {:.1} avg {:.1} max {:.1} stddev {:.1}",
-        rate.mean, rate.over_s, rate.sample_s, rate.min, rate.avg, rate.max, rate.stddev
+        "{:.1}/s in {:.1} s; each {sample_s} s: min {:.1} avg {:.1} max {:.1} stddev {:.1}",
+        rate.mean, rate.over_s, rate.min, rate.avg, rate.max, rate.stddev
     );
     line("reply rate", &rates, out)?;
     let connections = &report.connections;
@@ -296,6 +298,7 @@ mod tests {
         report.errors.insert("status", 5);
         report.bad_replies.malformed = 2;
         report.bad_replies.first_malformed = Some("too many header fields".into());
+        report.reply_rate_rps.sample_s = 0.029_779_378;
         report.statuses.insert(404, 5);
         report.errors.insert("other", 1);
         report.first_other = Some("Network is unreachable (os error 101)".into());
@@ -304,6 +307,7 @@ mod tests {
         assert!(text.contains("INVALID      the generator was the bottleneck"), "{text}");
         assert!(text.contains("7 no ports: ") && text.contains("--source"), "{text}");
         assert!(text.contains("statuses     404: 5"), "{text}");
+        assert!(text.contains("; each 0.03 s: min"), "{text}");
         assert!(text.contains("5 of a status that was not expected"), "{text}");
         assert!(text.contains("malformed    the first: too many header fields\n"), "{text}");
         assert!(!text.contains("latency  "), "no times without replies: {text}");
