@@ -15,6 +15,10 @@ use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 /// The most threads.
 pub const MAX_THREADS: usize = 256;
 
+/// The most memory for the requests of a run, in bytes: the request of each URL is written before the
+/// run, in two forms, each with the body.
+pub const MAX_REQUEST_BYTES: u64 = 4 << 30;
+
 /// The times at which requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
@@ -210,6 +214,13 @@ impl Config {
     pub fn check(&self) -> Result<()> {
         self.request.check()?;
         self.targets()?;
+        let (urls, body) = (self.urls.len() as u64, self.request.body.len() as u64);
+        ensure!(
+            urls.saturating_mul(body).saturating_mul(2) <= MAX_REQUEST_BYTES,
+            "--body: {urls} URLs, each with two copies of {body} bytes, take more than {} GiB of \
+             memory",
+            MAX_REQUEST_BYTES >> 30
+        );
         let is_tls = self.urls.iter().any(|(url, _)| url.is_tls);
         ensure!(
             is_tls || self.tls == TlsOptions::default(),
@@ -331,5 +342,22 @@ impl Config {
     pub fn connection_limit(&self) -> Option<(&'static str, usize)> {
         let fixed = self.connections.map(|connections| ("--connections", connections));
         fixed.or(self.max_connections.map(|connections| ("--max-connections", connections)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_for_the_requests_of_a_run_is_bounded() {
+        let url: Url = "http://h/".parse().unwrap();
+        let mut config = Config::new(url.clone(), 1.0, Duration::from_secs(1));
+        config.request.body = vec![b'x'; 1 << 20];
+        config.urls = vec![(url.clone(), 1.0); 2048];
+        config.check().unwrap();
+        config.urls.push((url, 1.0));
+        let error = config.check().unwrap_err().to_string();
+        assert!(error.contains("--body: 2049 URLs") && error.contains("4 GiB"), "{error}");
     }
 }
