@@ -21,7 +21,7 @@ pub enum Failure {
     NoPorts,
     /// The reply was malformed, or its length was not the expected one.
     BadReply,
-    /// The TLS handshake failed, or a record could not be opened.
+    /// The TLS handshake failed, a record could not be opened, or the server sent a fatal alert.
     Tls,
     /// A complete reply with an unexpected status.
     Status,

@@ -124,6 +124,19 @@ fn a_certificate_that_is_not_trusted_is_explained() {
 }
 
 #[test]
+fn a_server_that_requires_a_clients_certificate_is_named() {
+    let folder = site();
+    let authority = folder.path().join("site.pem");
+    let server = serve(folder.path(), &["--tls-client-ca", authority.to_str().unwrap()]);
+    let report = load(folder.path(), &url(&server, "/"), &["--insecure"]);
+    assert_eq!(report["requests"]["failed"], 20, "{report}");
+    // The server's close may overtake its alert in some connections.
+    assert!(report["errors"]["tls"].as_u64() > Some(0), "{report}");
+    let reason = report["tls"]["first_error"].as_str().unwrap();
+    assert!(reason.contains("requires a certificate of the client"), "{reason}");
+}
+
+#[test]
 fn idle_connections_are_held_over_tls() {
     let folder = site();
     let mut server = serve(folder.path(), &[]);

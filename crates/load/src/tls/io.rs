@@ -8,6 +8,9 @@ use std::{
     os::fd::{AsRawFd as _, BorrowedFd, RawFd},
 };
 
+/// The alert of a server that requires a certificate of the client (RFC 8446 §6).
+const CERTIFICATE_REQUIRED: u8 = 116;
+
 impl TlsConnections {
     /// Begins the handshake of a connection whose TCP handshake is complete. Nothing is sent yet.
     ///
@@ -200,10 +203,14 @@ impl TlsConnections {
                     let mut alert = [0; CONTROL_RECORD_MAX];
                     let len = session.seal_alert(keys, error, &mut alert);
                     let _ = sys::send(socket, &alert[..len], false);
-                    break Err(match error {
-                        Error::PeerAlert(_) => io::Error::from_raw_os_error(libc::ECONNRESET),
-                        _ => TlsError::into_io(error.to_string()),
-                    });
+                    break Err(TlsError::into_io(match error {
+                        // In TLS 1.3 a client learns this after its handshake.
+                        Error::PeerAlert(CERTIFICATE_REQUIRED) => {
+                            "the server requires a certificate of the client, which is not supported"
+                                .into()
+                        }
+                        _ => error.to_string(),
+                    }));
                 }
             }
             buffer.copy_within(start..end, plain);
