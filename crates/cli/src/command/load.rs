@@ -482,11 +482,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             None => return Ok(ExitCode::SUCCESS),
         },
     };
+    // A full disk must not lose the report, nor a lost standard output the log.
+    let shown = show(&report, args.json);
     if let Some((path, file)) = log {
         output::hdr::write(&report, io::BufWriter::new(file))
             .with_context(|| format!("--hdr {}", path.display()))?;
     }
-    show(&report, args.json)?;
+    shown?;
     Ok(match (report.valid, report.requests.completed) {
         (false, _) => ExitCode::from(EXIT_INVALID),
         // An interrupt before the first request is not a failure.

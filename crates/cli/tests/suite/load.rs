@@ -406,6 +406,16 @@ fn an_hdr_log_is_written_with_an_interval_a_second() {
     assert_eq!(log.matches("Tag=service,").count(), latency.len());
 }
 
+#[test]
+fn a_log_that_cannot_be_written_does_not_lose_the_report() {
+    let server = Server::good("x");
+    let url = server.url("/").to_string();
+    let out = load(&[&url, "-n", "3", "--hdr", "/dev/full"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stderr).contains("--hdr /dev/full"), "{}", text(&out.stderr));
+    assert!(text(&out.stdout).contains("3 scheduled"), "{}", text(&out.stdout));
+}
+
 /// A URL beside `--url-file` names the server under load; no other server gets requests.
 #[test]
 fn a_url_file_drives_no_other_server_than_was_named() {

@@ -98,11 +98,13 @@ pub(super) fn run(mut args: Args, subscribers: usize) -> Result<ExitCode> {
             None => return Ok(ExitCode::SUCCESS),
         },
     };
+    // As in `pollux load`, neither failure loses the other output.
+    let shown = show(&report, args.json);
     if let Some((path, file)) = log {
         output::hdr::write_push(&report, io::BufWriter::new(file))
             .with_context(|| format!("--hdr {}", path.display()))?;
     }
-    show(&report, args.json)?;
+    shown?;
     Ok(match (report.valid, report.deliveries.delivered) {
         (false, _) => ExitCode::from(EXIT_INVALID),
         (true, 0) if report.publications.sent > 0 => ExitCode::from(EXIT_NOTHING),
