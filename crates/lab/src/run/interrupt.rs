@@ -2,7 +2,8 @@
 
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
-    flag,
+    iterator::Signals,
+    low_level,
 };
 use std::{
     fmt,
@@ -10,7 +11,13 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    thread,
+    time::{Duration, Instant},
 };
+
+/// Signals that arrive within this time after the first are the same interrupt: timeout(1) sends its
+/// signal to the command and to the command's process group, so that it arrives twice.
+const ONE_INTERRUPT: Duration = Duration::from_millis(250);
 
 /// Whether the user interrupted the run.
 #[derive(Clone, Debug, Default)]
@@ -29,18 +36,29 @@ impl fmt::Display for Interruption {
 impl std::error::Error for Interruption {}
 
 impl Interrupt {
-    /// Returns an interrupt that SIGINT, SIGTERM and SIGHUP raise. A second signal ends the process at
+    /// Returns an interrupt that SIGINT, SIGTERM and SIGHUP raise. A later signal ends the process at
     /// once; its children end with it.
     ///
     /// # Errors
-    /// When the handlers cannot be set.
+    /// When the handlers cannot be set, or their thread cannot be started.
     pub fn on_signals() -> std::io::Result<Self> {
-        let raised = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&raised))?;
-            flag::register(signal, Arc::clone(&raised))?;
-        }
-        Ok(Self(raised))
+        let interrupt = Self::default();
+        let raised = interrupt.clone();
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        thread::Builder::new().name("signals".into()).spawn(move || {
+            let mut raised_at: Option<Instant> = None;
+            for signal in signals.forever() {
+                match raised_at {
+                    None => {
+                        raised_at = Some(Instant::now());
+                        raised.raise();
+                    }
+                    Some(at) if at.elapsed() < ONE_INTERRUPT => {}
+                    Some(_) => low_level::exit(128 + signal),
+                }
+            }
+        })?;
+        Ok(interrupt)
     }
 
     /// Returns an interrupt that only [`Interrupt::raise`] raises.
