@@ -2,10 +2,11 @@
 
 use super::tls_client::TrustArgs;
 use crate::hub_client::{Connection, HubAddress, authorization};
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
+use pollux_hub::event_reader::EVENT_BYTES;
 use pollux_tls::ClientTrust;
 use std::{
-    io::{self, BufRead, Write},
+    io::{self, BufRead, Read as _, Write},
     path::PathBuf,
     process::ExitCode,
     thread,
@@ -79,11 +80,28 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         publisher.push(&form(&args, data))?;
         return Ok(ExitCode::SUCCESS);
     }
-    for line in io::stdin().lock().lines() {
-        let line = line.context("standard input")?;
+    let mut input = io::stdin().lock();
+    while let Some(line) = next_line(&mut input).context("standard input")? {
         publisher.push(&form(&args, &line))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the next line, without its end; returns `None` after the last one.
+fn next_line(input: &mut impl BufRead) -> anyhow::Result<Option<String>> {
+    let mut line = Vec::new();
+    let limit = EVENT_BYTES as u64 + 1;
+    if input.by_ref().take(limit).read_until(b'\n', &mut line)? == 0 {
+        return Ok(None);
+    }
+    ensure!(line.len() <= EVENT_BYTES, "a line is longer than {EVENT_BYTES} bytes");
+    if line.ends_with(b"\n") {
+        line.pop();
+        if line.ends_with(b"\r") {
+            line.pop();
+        }
+    }
+    Ok(Some(String::from_utf8(line).context("a line is not UTF-8")?))
 }
 
 fn form(args: &Args, data: &str) -> String {
@@ -133,5 +151,25 @@ impl Publisher {
                 status => bail!("the hub answers {status}: {text}"),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_standard_input_are_bounded() {
+        let mut input = &b"one\r\n\ntwo"[..];
+        let mut next = || next_line(&mut input).unwrap();
+        assert_eq!(
+            [next(), next(), next()],
+            [Some("one".into()), Some("".into()), Some("two".into())]
+        );
+        assert_eq!(next(), None);
+        let endless = io::repeat(b'x');
+        let error = next_line(&mut io::BufReader::new(endless)).unwrap_err();
+        assert!(error.to_string().contains("longer than"), "{error}");
+        assert!(next_line(&mut &b"\xff\n"[..]).is_err());
     }
 }
