@@ -403,6 +403,7 @@ fn encode_until_alert<P: Process>(connection: &mut P, input: &mut [u8], out: &mu
 }
 
 const UNEXPECTED_MESSAGE: u8 = 10;
+const RECORD_OVERFLOW: u8 = 22;
 const ILLEGAL_PARAMETER: u8 = 47;
 const DECODE_ERROR: u8 = 50;
 const PROTOCOL_VERSION: u8 = 70;
@@ -414,8 +415,11 @@ fn plain_alert(description: u8) -> [u8; 7] {
 
 /// The alert for an error for which rustls has sent none.
 fn missing_alert(error: &rustls::Error) -> Option<[u8; 7]> {
-    use rustls::{Error, PeerMisbehaved};
+    use rustls::{Error, InvalidMessage, PeerMisbehaved};
     Some(plain_alert(match error {
+        // These are faults of a record's header: its type (RFC 8446 §5, RFC 5246 §6) and its length (RFC 8446 §5.1).
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => UNEXPECTED_MESSAGE,
+        Error::InvalidMessage(InvalidMessage::MessageTooLarge) => RECORD_OVERFLOW,
         Error::InvalidMessage(_) => DECODE_ERROR,
         Error::InappropriateMessage { .. }
         | Error::InappropriateHandshakeMessage { .. }

@@ -22,6 +22,8 @@ use tempfile::TempDir;
 /// The number of connections that the usual tests have at a time, and that of the slow tests.
 const FEW: usize = 200;
 const MANY: usize = 10_000;
+const UNEXPECTED_MESSAGE: u8 = 10;
+const RECORD_OVERFLOW: u8 = 22;
 /// The number of client addresses; the server has a limit for each address (4,096 handshakes).
 const ADDRESSES: usize = 4;
 
@@ -287,6 +289,17 @@ fn records_that_no_handshake_has_get_an_alert_at_once() {
         // The timeout would close the connection as well, but later.
         assert!(started_at.elapsed() < Duration::from_secs(9), "{what}");
         assert!(is_alert, "{what}: {reply:?}");
+        // Regression: it was decode_error.
+        let alert = match what {
+            "a record that is too long" | "a record that is a little too long" => {
+                Some(RECORD_OVERFLOW)
+            }
+            "an unknown type" | "data before the handshake" => Some(UNEXPECTED_MESSAGE),
+            _ => None,
+        };
+        if let Some(alert) = alert {
+            assert_eq!(reply, [21, 3, 3, 0, 2, 2, alert], "{what}");
+        }
     }
     assert_serves(&serve);
 }
