@@ -58,16 +58,18 @@ pub(crate) enum WorkerCommand {
 
 impl WorkerCommand {
     fn encode(self) -> String {
+        // The worker would not understand a number of more than 64 bits, and would go on.
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         match self {
             Self::Statistics(number) => format!("statistics {number}\n"),
-            Self::Stop { grace } => format!("stop {}\n", grace.as_millis()),
+            Self::Stop { grace } => format!("stop {}\n", milliseconds(grace)),
             Self::News => "news 0\n".to_owned(),
             Self::Prepare(number) => format!("prepare {number}\n"),
             Self::Commit(number) => format!("commit {number}\n"),
             Self::Depart => "depart 0\n".to_owned(),
             Self::Adopt => "adopt 0\n".to_owned(),
             Self::Stay => "stay 0\n".to_owned(),
-            Self::Leave { drain } => format!("leave {}\n", drain.as_millis()),
+            Self::Leave { drain } => format!("leave {}\n", milliseconds(drain)),
         }
     }
 
@@ -363,6 +365,23 @@ mod tests {
         assert!(inbox.partial.is_empty());
         drop((remote, raw));
         assert_eq!(inbox.take(), [WorkerCommand::Stop { grace: Duration::ZERO }]);
+    }
+
+    /// Regression: a server with `grace = 1e19` ignored SIGTERM.
+    #[test]
+    fn the_longest_times_are_understood() {
+        let (grace, drain) = (Duration::MAX, Duration::MAX);
+        for command in [WorkerCommand::Stop { grace }, WorkerCommand::Leave { drain }] {
+            let line = command.encode();
+            let parsed = WorkerCommand::parse(line.trim_end().as_bytes());
+            let time = match parsed {
+                Some(
+                    WorkerCommand::Stop { grace: time } | WorkerCommand::Leave { drain: time },
+                ) => time,
+                other => panic!("{line}: {other:?}"),
+            };
+            assert_eq!(time, Duration::from_millis(u64::MAX));
+        }
     }
 
     #[test]
