@@ -25,7 +25,7 @@ use std::{
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel},
     },
     thread,
     time::Duration,
@@ -38,6 +38,8 @@ const QUEUE_BUFFERS: usize = 256;
 /// How long an ending server waits until the remaining lines are written. A disk that has to spin
 /// up, or that other programs keep busy, needs less time than this.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a reload waits for the outcome of opening the files again. The writer may be busy with a slow disk.
+const REOPEN_PATIENCE: Duration = Duration::from_secs(2);
 /// The warning that is logged if [`PATIENCE`] was too short.
 pub(crate) const LOST: &str = "access log: it is not written in time; its last lines are lost";
 
@@ -47,8 +49,8 @@ enum Message {
     /// Whole lines of one of the logs.
     Lines(Kind, Vec<u8>),
     /// The file may have been moved away: the lines after this message go to a new file of the same
-    /// name.
-    Reopen,
+    /// name. The reason why not, if there is one, is sent to who asks for it.
+    Reopen(Option<Sender<Option<String>>>),
 }
 
 /// The log that a line is for.
@@ -123,13 +125,17 @@ impl Log {
         }
     }
 
-    /// Opens the file again, after all lines that were sent before are written.
-    pub(crate) fn reopen(&self) {
-        if self.sender.try_send(Message::Reopen).is_err() {
-            tracing::warn!(
-                "access log: the writer is behind, so it is not reopened; request it again"
-            );
+    /// Opens the files again, after all lines that were sent before are written. Returns the reason if that fails, as
+    /// far as it is known within [`REOPEN_PATIENCE`]; it is also logged.
+    pub(crate) fn reopen(&self) -> Option<String> {
+        let (asker, outcome) = channel();
+        if self.sender.try_send(Message::Reopen(Some(asker))).is_err() {
+            let reason =
+                "access log: the writer is behind, so it is not reopened; request it again";
+            tracing::warn!("{reason}");
+            return Some(reason.to_owned());
         }
+        outcome.recv_timeout(REOPEN_PATIENCE).ok().flatten()
     }
 
     /// Waits until all lines that were sent are written, but no longer than `patience`: a write to
@@ -208,13 +214,21 @@ fn write_each(
     while let Some(message) = next() {
         let (kind, lines) = match message {
             Message::Lines(kind, lines) => (kind, lines),
-            Message::Reopen => {
-                match Sinks::open(config) {
+            Message::Reopen(asker) => {
+                let reason = match Sinks::open(config) {
                     Ok(new) => {
                         sinks = new;
                         has_failed = false;
+                        None
                     }
-                    Err(error) => tracing::error!("{error:#}; the one that was open stays in use"),
+                    Err(error) => Some(format!("{error:#}; the one that was open stays in use")),
+                };
+                if let Some(reason) = &reason {
+                    tracing::error!("{reason}");
+                }
+                if let Some(asker) = asker {
+                    // The main thread may have given up waiting.
+                    let _ = asker.send(reason);
                 }
                 continue;
             }
@@ -367,6 +381,20 @@ mod tests {
             "127.0.0.1 - - [06/Nov/1994:08:49:37 +0000] \"GET /a HTTP/1.0\" 200 2326\n\
              - - - [06/Nov/1994:08:49:37 +0000] \"GET /\\\"\\\\ HTTP/1.1\" 200 2326\n"
         );
+    }
+
+    /// Regression: a reload said that the log was opened again, and it was not.
+    #[test]
+    fn a_file_that_cannot_be_opened_again_is_reported() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path().join("folder");
+        std::fs::create_dir(&folder).unwrap();
+        let log = Log::start(&LogConfig::clf(LogTarget::File(folder.join("log")))).unwrap();
+        assert_eq!(log.reopen(), None);
+        std::fs::remove_dir_all(&folder).unwrap();
+        let reason = log.reopen().unwrap();
+        assert!(reason.contains("the one that was open stays in use"), "{reason}");
+        log.finish(Duration::from_secs(60));
     }
 
     #[test]

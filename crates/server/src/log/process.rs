@@ -136,7 +136,7 @@ fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<Message>> {
     };
     Ok(match &buffer[..received] {
         [] => None,
-        message if message == REOPEN => Some(Message::Reopen),
+        message if message == REOPEN => Some(Message::Reopen(None)),
         [SLOW, lines @ ..] => Some(Message::Lines(Kind::Slow, lines.to_vec())),
         lines => Some(Message::Lines(Kind::Access, lines.to_vec())),
     })

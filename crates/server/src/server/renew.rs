@@ -54,7 +54,7 @@ impl Server {
         reload: Option<&mut (dyn Reload + '_)>,
     ) -> anyhow::Result<Vec<String>> {
         // First, because the rotation of logs depends on it, whatever is wrong with the rest.
-        let is_log_reopened = self.reopen_log();
+        let log = self.renew_log();
         let mut changes = Vec::new();
         let current = self.config.clone();
         let reload = reload.zip(current);
@@ -92,13 +92,22 @@ impl Server {
             tls.use_authorities(authorities);
             changes.push("tls-client-ca: read again".into());
         }
-        if is_log_reopened {
-            changes.push("access-log: opened again".into());
-        }
+        changes.extend(log);
         if changes.is_empty() && self.config.is_none() {
             self.refuse_reload()?;
         }
         Ok(changes)
+    }
+
+    /// Opens the logs again. Returns the line about it; `None` if there is no log.
+    fn renew_log(&self) -> Option<String> {
+        let failure = match &self.log {
+            Some(log) => log.reopen(),
+            // The process that writes reports a failure itself.
+            None if self.reopen_log() => None,
+            None => return None,
+        };
+        Some(failure.unwrap_or_else(|| "access-log: opened again".into()))
     }
 
     /// Changes the configuration of all workers to this one.
