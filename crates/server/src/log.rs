@@ -49,7 +49,7 @@ enum Message {
     /// Whole lines of one of the logs.
     Lines(Kind, Vec<u8>),
     /// The file may have been moved away: the lines after this message go to a new file of the same
-    /// name. The reason why not, if there is one, is sent to who asks for it.
+    /// name. The reason why not, if there is one, is sent back.
     Reopen(Option<Sender<Option<String>>>),
 }
 
@@ -128,8 +128,8 @@ impl Log {
     /// Opens the files again, after all lines that were sent before are written. Returns the reason if that fails, as
     /// far as it is known within [`REOPEN_PATIENCE`]; it is also logged.
     pub(crate) fn reopen(&self) -> Option<String> {
-        let (asker, outcome) = channel();
-        if self.sender.try_send(Message::Reopen(Some(asker))).is_err() {
+        let (reply_to, outcome) = channel();
+        if self.sender.try_send(Message::Reopen(Some(reply_to))).is_err() {
             let reason =
                 "access log: the writer is behind, so it is not reopened; request it again";
             tracing::warn!("{reason}");
@@ -214,7 +214,7 @@ fn write_each(
     while let Some(message) = next() {
         let (kind, lines) = match message {
             Message::Lines(kind, lines) => (kind, lines),
-            Message::Reopen(asker) => {
+            Message::Reopen(reply_to) => {
                 let reason = match Sinks::open(config) {
                     Ok(new) => {
                         sinks = new;
@@ -226,9 +226,9 @@ fn write_each(
                 if let Some(reason) = &reason {
                     tracing::error!("{reason}");
                 }
-                if let Some(asker) = asker {
+                if let Some(reply_to) = reply_to {
                     // The main thread may have given up waiting.
-                    let _ = asker.send(reason);
+                    let _ = reply_to.send(reason);
                 }
                 continue;
             }
