@@ -222,8 +222,11 @@ impl Handshake {
                         // rustls misses the extension before it looks at the version.
                         out.truncate(start);
                         out.extend(plain_alert(PROTOCOL_VERSION));
-                    } else if out.len() == before_alert && self.is_plain {
-                        // For some errors rustls makes no alert.
+                    } else if self.is_plain
+                        && (out.len() == before_alert || is_fault_of_header(&error))
+                    {
+                        // For some errors rustls makes no alert, and for these faults another one.
+                        out.truncate(before_alert);
                         out.extend(missing_alert(&error).into_iter().flatten());
                     }
                     return Err(HandshakeError::Tls(error));
@@ -411,6 +414,15 @@ const PROTOCOL_VERSION: u8 = 70;
 /// A fatal alert that is not encrypted.
 fn plain_alert(description: u8) -> [u8; 7] {
     [21, 3, 3, 0, 2, 2, description]
+}
+
+/// Whether the type or the length in a record's header is wrong.
+fn is_fault_of_header(error: &rustls::Error) -> bool {
+    use rustls::{
+        Error,
+        InvalidMessage::{InvalidContentType, MessageTooLarge},
+    };
+    matches!(error, Error::InvalidMessage(InvalidContentType | MessageTooLarge))
 }
 
 /// The alert for an error for which rustls has sent none.
