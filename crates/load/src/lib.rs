@@ -31,6 +31,7 @@ pub mod config;
 mod deadlines;
 mod drive;
 pub mod generator;
+pub mod histogram;
 pub mod idle;
 mod omission;
 pub mod outcome;

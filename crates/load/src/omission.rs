@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     fn histogram(values_ns: &[(u64, u64)]) -> Histogram<u64> {
-        let mut histogram = crate::record::histogram();
+        let mut histogram = crate::histogram::histogram();
         for &(value, count) in values_ns {
             histogram.record_n(value, count).unwrap();
         }

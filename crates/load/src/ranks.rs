@@ -17,7 +17,7 @@ mod launcher;
 mod leader;
 mod load;
 mod member;
-pub(crate) mod message;
+mod message;
 mod push;
 mod report;
 mod share;

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    histogram::histogram,
     outcome::{Failure, Failures},
     series::Series,
     session::Sessions,
@@ -15,22 +16,11 @@ use hdrhistogram::{
 };
 use std::io;
 
-/// The longest time that is distinguished, an hour; longer times count as this.
-pub const LONGEST_NS: u64 = 3_600_000_000_000;
-
-/// The resolution of times: three significant digits, 0.1 %.
-const SIGNIFICANT_DIGITS: u8 = 3;
-
 /// The interval of samples of the reply rate. (httperf samples every 5 s, too coarse for short runs.)
 pub const SAMPLE_NS: u64 = 1_000_000_000;
 
 /// The longest run, in samples: a week.
 pub const MAX_SAMPLES: usize = 7 * 86_400;
-
-/// An empty histogram of times in nanoseconds.
-pub fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS).expect("the bounds are valid")
-}
 
 /// One complete reply.
 #[derive(Clone, Copy, Debug)]
@@ -101,11 +91,11 @@ pub struct Interval {
 /// Gathers intervals for `--hdr`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Intervals {
-    #[serde(with = "crate::ranks::message::histogram")]
+    #[serde(with = "crate::histogram")]
     latency: Histogram<u64>,
-    #[serde(with = "crate::ranks::message::histogram")]
+    #[serde(with = "crate::histogram")]
     service: Histogram<u64>,
-    #[serde(with = "crate::ranks::message::histogram")]
+    #[serde(with = "crate::histogram")]
     handshake: Histogram<u64>,
     start_ns: u64,
     done: Vec<Interval>,
@@ -115,22 +105,22 @@ struct Intervals {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Recorder {
     /// Times from the scheduled instant to the end of the reply.
-    #[serde(with = "crate::ranks::message::histogram")]
+    #[serde(with = "crate::histogram")]
     pub latency: Histogram<u64>,
     /// The latencies of the requests that failed, each with [`FailedRequest::latency_ns`].
-    #[serde(with = "crate::ranks::message::histogram")]
+    #[serde(with = "crate::histogram")]
     pub failed_latency: Histogram<u64>,
     /// Times from the send to the end of the reply.
-    #[serde(with = "crate::ranks::message::histogram")]
+    #[serde(with = "crate::histogram")]
     pub service: Histogram<u64>,
     /// Times from connect(2) until the connection was known to be established.
-    #[serde(with = "crate::ranks::message::histogram")]
+    #[serde(with = "crate::histogram")]
     pub connect: Histogram<u64>,
     /// Times from the end of the TCP handshake to the end of the TLS handshake.
-    #[serde(with = "crate::ranks::message::histogram")]
+    #[serde(with = "crate::histogram")]
     pub handshake: Histogram<u64>,
     /// Times from the scheduled instant until the generator began to process the request.
-    #[serde(with = "crate::ranks::message::histogram")]
+    #[serde(with = "crate::histogram")]
     pub lag: Histogram<u64>,
     /// Requests sent, completely or in part.
     pub sent: u64,
@@ -393,6 +383,7 @@ fn add_each(own: &mut Vec<u64>, other: &[u64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::histogram::LONGEST_NS;
 
     fn reply(latency_ns: u64, at_ns: u64) -> Reply {
         let at_ns = at_ns as i64;

@@ -333,7 +333,7 @@ pub(crate) mod tests {
 
     #[test]
     fn times_are_in_microseconds() {
-        let mut histogram = crate::record::histogram();
+        let mut histogram = crate::histogram::histogram();
         for nanoseconds in 1..=1000u64 {
             histogram.record(nanoseconds * 1000).unwrap();
         }
@@ -342,6 +342,6 @@ pub(crate) mod tests {
         assert!((times.mean - 500.5).abs() < 0.5, "{}", times.mean);
         assert!((times.p50 - 500.0).abs() < 1.0 && (times.p99 - 990.0).abs() < 1.0);
         assert!((times.max - 1000.0).abs() < 1.0);
-        assert_eq!(Times::from(&crate::record::histogram()), Times::default());
+        assert_eq!(Times::from(&crate::histogram::histogram()), Times::default());
     }
 }

@@ -1,6 +1,7 @@
 //! The run as a series of short intervals, warm-up included: it shows whether the run was in a steady
 //! state.
 
+use crate::histogram::LONGEST_NS;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -10,16 +11,13 @@ pub const SHORTEST_NS: u64 = 100_000_000;
 /// The most intervals of a run; when there would be more, each two are combined into one.
 pub const MAX_INTERVALS: usize = 600;
 
-/// The longest time that is distinguished; longer times count as this.
-const LONGEST_NS: u64 = crate::record::LONGEST_NS;
-
 /// The figures of one interval.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct SeriesInterval {
     sent: u64,
     failed: u64,
     /// Latencies of the good replies, by the instant of the reply.
-    #[serde(with = "crate::ranks::message::histogram")]
+    #[serde(with = "crate::histogram")]
     latency: Histogram<u32>,
 }
 

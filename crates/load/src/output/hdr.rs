@@ -5,11 +5,7 @@
 //! URLs have, are TLS handshakes. All values are in nanoseconds, and the "interval max" column is in
 //! milliseconds, which is the tools' own default.
 
-use crate::{
-    push::PushReport,
-    record::{Interval, histogram},
-    report::Report,
-};
+use crate::{histogram::histogram, push::PushReport, record::Interval, report::Report};
 use anyhow::{Context, Result, bail};
 use hdrhistogram::{
     Histogram,

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     fn histogram(values: impl Iterator<Item = u64>) -> Histogram<u64> {
-        let mut histogram = crate::record::histogram();
+        let mut histogram = crate::histogram::histogram();
         values.for_each(|value| histogram.record(value).unwrap());
         histogram
     }

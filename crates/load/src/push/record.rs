@@ -1,9 +1,10 @@
 //! The measurements of the threads that hold subscribers, and of the publisher.
 
 use crate::{
+    histogram::histogram,
     outcome::Failures,
     own_cpu::OwnCpu,
-    record::{Interval, SAMPLE_NS, histogram},
+    record::{Interval, SAMPLE_NS},
 };
 use hdrhistogram::{
     Histogram,
@@ -32,10 +33,10 @@ pub struct Subscribers {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SubscriberRecord {
     /// Time from the scheduled instant of a publication to each of its deliveries.
-    #[serde(with = "crate::ranks::message::histogram")]
+    #[serde(with = "crate::histogram")]
     pub(crate) latency: Histogram<u64>,
     /// Time from the instant of --reconnect-at until each subscriber has its stream again.
-    #[serde(with = "crate::ranks::message::histogram")]
+    #[serde(with = "crate::histogram")]
     pub(crate) reconnect: Histogram<u64>,
     /// For each publication, the number of subscribers that received it.
     pub(crate) delivered: Vec<u32>,
@@ -104,10 +105,10 @@ impl SubscriberRecord {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct PublisherRecord {
     /// Time from the scheduled instant to the start of the request.
-    #[serde(with = "crate::ranks::message::histogram")]
+    #[serde(with = "crate::histogram")]
     pub(crate) lag: Histogram<u64>,
     /// Time from the scheduled instant to the response.
-    #[serde(with = "crate::ranks::message::histogram")]
+    #[serde(with = "crate::histogram")]
     pub(crate) answer: Histogram<u64>,
     /// For each publication, whether the server acknowledged it.
     pub(crate) acknowledged: Vec<bool>,

@@ -5,10 +5,11 @@ use super::{
     record::{PublisherRecord, SubscriberRecord, Subscribers},
 };
 use crate::{
+    histogram::histogram,
     outcome::Failure,
     own_cpu::OwnCpu,
     ranks::RanksReport,
-    record::{Interval, histogram},
+    record::Interval,
     report::Times,
     validity::{MAX_BUSY_UTILIZATION, MIN_JUDGED_S},
 };

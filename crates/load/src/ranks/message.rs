@@ -125,31 +125,6 @@ pub(super) fn receive<M: DeserializeOwned>(mut from: impl Read, limit: u32) -> R
     Ok(Some(message))
 }
 
-/// Encodes histograms in their own compact form, HdrHistogram V2.
-pub(crate) mod histogram {
-    use hdrhistogram::{
-        Counter, Histogram,
-        serialization::{Deserializer as Reader, Serializer as _, V2Serializer},
-    };
-    use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
-
-    pub(crate) fn serialize<T: Counter, S: Serializer>(
-        histogram: &Histogram<T>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        let mut bytes = Vec::new();
-        V2Serializer::new().serialize(histogram, &mut bytes).map_err(ser::Error::custom)?;
-        bytes.serialize(to)
-    }
-
-    pub(crate) fn deserialize<'de, T: Counter, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Histogram<T>, D::Error> {
-        let bytes = Vec::<u8>::deserialize(from)?;
-        Reader::new().deserialize(&mut &bytes[..]).map_err(de::Error::custom)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,18 +151,5 @@ mod tests {
         assert!(receive::<ToLeader>(&cut[..], MAX_GREETING_BYTES).is_err(), "cut off");
         let foreign = [&3u32.to_le_bytes()[..], b"GET"].concat();
         assert!(receive::<ToLeader>(&foreign[..], MAX_GREETING_BYTES).is_err(), "another protocol");
-    }
-
-    #[test]
-    fn a_histogram_keeps_every_count() {
-        #[derive(Serialize, Deserialize)]
-        struct Whole(#[serde(with = "histogram")] hdrhistogram::Histogram<u64>);
-        let mut before = crate::record::histogram();
-        for value in (0..5_000_000).step_by(777) {
-            before.saturating_record(value);
-        }
-        let bytes = postcard::to_stdvec(&Whole(before.clone())).unwrap();
-        let Whole(after) = postcard::from_bytes(&bytes).unwrap();
-        assert_eq!(before, after);
     }
 }
