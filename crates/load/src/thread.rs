@@ -5,6 +5,7 @@ mod arrivals;
 mod closed_loop;
 mod finish;
 mod replies;
+mod sessions;
 mod waiting;
 
 use crate::{
@@ -32,7 +33,7 @@ use std::{
 use waiting::WaitState;
 
 /// The most arrivals that are dispatched before replies are handled again.
-pub(super) const MAX_BURST: usize = 64;
+const MAX_BURST: usize = 64;
 
 /// How long arrivals are still dispatched after the schedule's end. The rest counts as unsent: the
 /// generator could not keep up.
