@@ -6,7 +6,6 @@ use crate::{
     source::Sources,
     target::{RequestOptions, Targets, Url},
     tls::TlsOptions,
-    validity,
 };
 use anyhow::{Result, ensure};
 use pollux_sys::OwnFileTables;
@@ -18,6 +17,14 @@ pub const MAX_THREADS: usize = 256;
 /// The most memory for the requests of a run, in bytes: the request of each URL is written before the
 /// run, in two forms, each with the body.
 pub const MAX_REQUEST_BYTES: u64 = 4 << 30;
+
+/// The default of `--max-starved`: a closed loop that waits 100 ms per second for a CPU loses a tenth
+/// of its requests.
+pub const MAX_STARVED: f64 = 0.1;
+
+/// The default of `--max-lag-share`: at most half of a quantile of the latency may be the generator's
+/// lag.
+pub const MAX_LAG_SHARE: f64 = 0.5;
 
 /// The times at which requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -191,8 +198,8 @@ impl Config {
             share: Share { index: 0, count: 1 },
             idle: None,
             max_lag: Duration::from_millis(5),
-            max_lag_share: validity::MAX_LAG_SHARE,
-            max_starved: validity::MAX_STARVED,
+            max_lag_share: MAX_LAG_SHARE,
+            max_starved: MAX_STARVED,
             hdr: None,
             progress: false,
         }

@@ -31,14 +31,6 @@ pub const MAX_BUSY_UTILIZATION: f64 = 0.95;
 /// A run shorter than this is not judged by its CPU time: start and end are most of it.
 pub const MIN_JUDGED_S: f64 = 0.1;
 
-/// The default of `--max-starved`: a closed loop that waits 100 ms per second for a CPU loses a tenth
-/// of its requests.
-pub const MAX_STARVED: f64 = 0.1;
-
-/// The default of `--max-lag-share`: at most half of a quantile of the latency may be the generator's
-/// lag.
-pub const MAX_LAG_SHARE: f64 = 0.5;
-
 /// The reason why the run does not describe the server, if there is one.
 pub(crate) fn of_run(
     config: &Config,
