@@ -1,6 +1,6 @@
 //! The generator's own figures.
 
-use crate::{report::Times, thread::ThreadResult};
+use crate::{thread::ThreadResult, times::Times};
 use serde::Serialize;
 
 impl ThreadResult {

@@ -52,6 +52,7 @@ pub mod session;
 pub mod source;
 pub mod target;
 mod thread;
+pub mod times;
 pub mod tls;
 pub mod validity;
 

@@ -121,6 +121,23 @@ impl Failures {
     }
 }
 
+/// The number of requests by outcome. `scheduled` = `completed` + `failed` + `unsent` + `unfinished`.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub struct Requests {
+    /// Requests whose instant lies in the measured part.
+    pub scheduled: u64,
+    /// Sent, whole or in part.
+    pub sent: u64,
+    /// Answered as expected.
+    pub completed: u64,
+    /// Ended in an error.
+    pub failed: u64,
+    /// Requests that the generator never dispatched.
+    pub unsent: u64,
+    /// Without an outcome when the run was interrupted.
+    pub unfinished: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

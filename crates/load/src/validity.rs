@@ -17,8 +17,8 @@
 use crate::{
     config::{Config, Pace},
     generator::Generator,
-    outcome::{Failure, Failures},
-    report::{Requests, Times},
+    outcome::{Failure, Failures, Requests},
+    times::Times,
 };
 
 /// A thread that is busy for more of its time than this has no reserve: it measures itself.

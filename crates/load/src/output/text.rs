@@ -6,10 +6,7 @@ pub use push::push;
 
 use super::histogram;
 use crate::{
-    idle::IdleReport,
-    outcome::Failure,
-    report::{Report, Times},
-    tls::HandshakeCounts,
+    idle::IdleReport, outcome::Failure, report::Report, times::Times, tls::HandshakeCounts,
 };
 use std::io::{self, Write};
 

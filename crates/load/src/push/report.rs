@@ -10,7 +10,7 @@ use crate::{
     own_cpu::OwnCpu,
     ranks::RanksReport,
     record::Interval,
-    report::Times,
+    times::Times,
     validity::{MAX_BUSY_UTILIZATION, MIN_JUDGED_S},
 };
 use serde::Serialize;

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     idle::IdleReport,
+    outcome::Requests,
     push::{self, PushConfig, PushReport, plan::PushPlan, record::SubscriberRecord},
-    report::Requests,
 };
 use anyhow::{Context, Result, ensure};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -1,10 +1,7 @@
 //! The part of a report about the ranks of a run.
 
 use super::{Ranks, clock::ClockOffset, leader::Peer};
-use crate::{
-    idle::IdleReport,
-    report::{Report, Requests},
-};
+use crate::{idle::IdleReport, outcome::Requests, report::Report};
 use serde::Serialize;
 use std::{
     io::{self, Write},

@@ -1,7 +1,7 @@
 //! The results of a run about TLS.
 
 use super::HandshakeCounts;
-use crate::{record::Recorder, report::Times};
+use crate::{record::Recorder, times::Times};
 use serde::Serialize;
 
 /// The TLS handshakes of the set-up and the measured part.
