@@ -5,6 +5,7 @@ mod holder;
 
 use crate::{
     config::{IdleConfig, IdleKind},
+    host::{self, RESERVED_DESCRIPTORS},
     outcome::Failure,
     source::Sources,
     target::{RequestOptions, Url},
@@ -33,10 +34,6 @@ pub const SETUP_PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) fn setup_patience(timeout: Duration) -> Duration {
     SETUP_PATIENCE.max(timeout)
 }
-
-/// Descriptors of each file table that are not used for connections: standard streams, the interest
-/// set, files of the process.
-pub const RESERVED_DESCRIPTORS: usize = 64;
 
 /// The most threads, each with a file table of its own, that hold idle connections.
 pub const MAX_HOLDERS: usize = 256;
@@ -217,7 +214,7 @@ impl IdlePool {
             let thread = std::thread::Builder::new()
                 .name(format!("idle-{index}"))
                 .spawn(move || {
-                    crate::run::pin(cpu)?;
+                    host::pin(cpu)?;
                     holder.run(&counters, &stop)
                 })
                 .context("starting a thread that holds idle connections")?;

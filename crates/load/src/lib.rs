@@ -32,6 +32,7 @@ mod deadlines;
 mod drive;
 pub mod generator;
 pub mod histogram;
+mod host;
 pub mod idle;
 mod omission;
 pub mod outcome;

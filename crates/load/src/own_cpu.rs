@@ -53,7 +53,7 @@ mod tests {
 
     /// Uses `cpu_ns` of CPU time on the processor `cpu`, and returns how long it waited for the CPU.
     fn work(cpu: usize, nice: i32, cpu_ns: u64) -> u64 {
-        crate::run::pin(Some(cpu)).unwrap();
+        crate::host::pin(Some(cpu)).unwrap();
         if nice > 0 {
             // On Linux, nice applies to the calling thread.
             rustix::process::nice(nice).unwrap();

@@ -20,9 +20,9 @@ pub use record::Subscribers;
 pub use report::{Deliveries, Publications, PushGenerator, PushReport};
 
 use crate::{
-    idle::{MAX_HOLDERS, RESERVED_DESCRIPTORS, setup_patience},
+    host::{RESERVED_DESCRIPTORS, pin, raise_descriptors},
+    idle::{MAX_HOLDERS, setup_patience},
     progress::Progress,
-    run::{pin, raise_descriptors},
     schedule::nanoseconds,
 };
 use anyhow::{Context, Result, bail, ensure};

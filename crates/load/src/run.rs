@@ -3,7 +3,8 @@
 
 use crate::{
     config::Config,
-    idle::{IdlePlan, IdlePool, IdleReport, RESERVED_DESCRIPTORS},
+    host::{RESERVED_DESCRIPTORS, pin, raise_descriptors},
+    idle::{IdlePlan, IdlePool, IdleReport},
     plan::Plan,
     progress::Progress,
     report::Report,
@@ -119,10 +120,6 @@ pub(crate) fn measure(
     Ok(Run { plan, threads, idle })
 }
 
-pub(crate) fn raise_descriptors() -> Result<u64> {
-    sys::raise_descriptor_limit().context("raising the limit on descriptors")
-}
-
 /// Refuses more connections than the threads' file tables can hold.
 fn check_descriptors(config: &Config, descriptors: u64) -> Result<()> {
     let limit = usize::try_from(descriptors).unwrap_or(usize::MAX);
@@ -136,21 +133,6 @@ fn check_descriptors(config: &Config, descriptors: u64) -> Result<()> {
              file tables, leaves room for {room}; add --threads, or raise `ulimit -Hn`"
         );
     }
-    Ok(())
-}
-
-/// Binds this thread to `cpu`, if given, and makes its timers exact.
-pub(crate) fn pin(cpu: Option<usize>) -> Result<()> {
-    if let Some(cpu) = cpu {
-        let mut set = rustix::thread::CpuSet::new();
-        ensure!(cpu < rustix::thread::CpuSet::MAX_CPU, "--pin {cpu}: this host has no such CPU");
-        set.set(cpu);
-        rustix::thread::sched_setaffinity(None, &set)
-            .with_context(|| format!("--pin {cpu}: this host has no such CPU, or forbids it"))?;
-    }
-    // The default timer slack, 50 µs, would add to the lag. A failure is harmless: the lag is
-    // measured.
-    let _ = rustix::thread::set_current_timer_slack(std::num::NonZero::new(1));
     Ok(())
 }
 

@@ -6,9 +6,9 @@ use super::{
     share,
 };
 use crate::{
+    host::raise_descriptors,
     idle::{IdlePlan, IdlePool, IdleReport},
     progress::Progress,
-    run::raise_descriptors,
 };
 use anyhow::{Context, Result};
 use std::{
