@@ -303,6 +303,17 @@ impl Ranks {
         self.launcher.size
     }
 
+    /// The part of the report about the ranks.
+    fn report(&self, members: Vec<RankReport>, fault: Option<String>) -> RanksReport {
+        RanksReport {
+            launcher: self.launcher.name,
+            library: self.library.clone(),
+            count: self.size(),
+            fault,
+            members,
+        }
+    }
+
     /// From now on, sends `heartbeat` to rank 0 once a second.
     fn heartbeat(&self, heartbeat: impl Fn() -> Heartbeat + Send + 'static) {
         if let Role::Member(member) = &self.role {

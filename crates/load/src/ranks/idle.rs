@@ -97,7 +97,7 @@ fn try_hold(
     let mut all = own;
     for peer in &peers {
         let Some(handed) = &peer.result else {
-            members.push(RankReport::lost(peer));
+            members.push(peer.report_of_loss());
             continue;
         };
         let identity = &peer.identity;
@@ -107,6 +107,6 @@ fn try_hold(
         let clock = ClockComparison::new(handed.clock);
         members.push(RankReport::idle(identity.rank, &identity.host, identity.pid, clock, held));
     }
-    let ranks = RanksReport::new(ranks, members, fault);
+    let ranks = ranks.report(members, fault);
     Ok(Some(IdleTotals { idle: all, ranks, interrupted }))
 }

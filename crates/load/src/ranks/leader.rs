@@ -6,6 +6,7 @@ use super::{
     message::{
         self, Heartbeat, Identity, MAX_GREETING_BYTES, MAX_MESSAGE_BYTES, ToLeader, ToMember,
     },
+    report::RankReport,
 };
 use anyhow::{Context, Result, bail};
 use std::{
@@ -67,6 +68,12 @@ pub(super) struct Peer {
 impl Peer {
     fn is_done(&self) -> bool {
         self.result.is_some() || self.lost.is_some()
+    }
+
+    /// The part of the report about this rank, which was lost.
+    pub(super) fn report_of_loss(&self) -> RankReport {
+        let why = self.lost.as_ref().map(|(why, _)| why.clone());
+        RankReport::lost(&self.identity, self.heartbeat, why.unwrap_or_default())
     }
 
     fn send(&self, message: &ToMember) {

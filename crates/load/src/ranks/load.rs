@@ -3,7 +3,7 @@
 use super::{
     Heartbeat, OWN_CLOCK, PeerResults, Ranks,
     clock::{ClockOffset, ClockReading},
-    report::{ClockComparison, RankReport, RanksReport},
+    report::{ClockComparison, RankReport},
     share,
 };
 use crate::{
@@ -113,7 +113,7 @@ fn try_run(config: &Config, ranks: &mut Ranks, stop: &AtomicBool) -> Result<Opti
         let alone = read()?;
         let report = Report::new(config, &plan, alone.threads, alone.idle, interrupted);
         let late_us = alone.late_ns as f64 / 1000.0;
-        let member = RankReport::new(rank, host, pid, ClockComparison::new(clock), &report);
+        let member = member(rank, host, pid, ClockComparison::new(clock), &report);
         members.push(RankReport { late_us, ..member });
         Ok(())
     };
@@ -127,16 +127,27 @@ fn try_run(config: &Config, ranks: &mut Ranks, stop: &AtomicBool) -> Result<Opti
     }
     let mut report = Report::new(config, &plan, threads, idle, stop.load(Relaxed));
     for peer in peers.iter().filter(|peer| peer.result.is_none()) {
-        members.push(RankReport::lost(peer));
+        members.push(peer.report_of_loss());
     }
     members.sort_by_key(|member| member.rank);
-    let ranks = RanksReport::new(ranks, members, fault);
+    let ranks = ranks.report(members, fault);
     if let Some(reason) = ranks.invalid_reason(config.max_lag).or(report.invalid_reason.take()) {
         report.invalid_reason = Some(reason);
         report.valid = false;
     }
     report.ranks = Some(ranks);
     Ok(Some(report))
+}
+
+/// A rank's line: the figures of the report that its own result makes.
+fn member(rank: u32, host: &str, pid: u32, clock: ClockComparison, report: &Report) -> RankReport {
+    RankReport {
+        requests: report.requests,
+        lag_p99_us: report.generator.lag_us.p99,
+        busy_utilization: report.generator.busy_utilization,
+        invalid_reason: report.invalid_reason.clone(),
+        ..RankReport::idle(rank, host, pid, clock, report.idle)
+    }
 }
 
 struct EncodedResult<'a> {

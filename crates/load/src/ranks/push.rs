@@ -5,7 +5,7 @@
 use super::{
     Heartbeat, OWN_CLOCK, PeerResults, Ranks,
     clock::ClockReading,
-    report::{ClockComparison, RankReport, RanksReport},
+    report::{ClockComparison, RankReport},
     share,
 };
 use crate::{
@@ -81,7 +81,7 @@ fn try_run(
     for peer in &peers {
         let identity = &peer.identity;
         let Some(handed) = &peer.result else {
-            members.push(RankReport::lost(peer));
+            members.push(peer.report_of_loss());
             continue;
         };
         let threads: Vec<SubscriberRecord> = postcard::from_bytes(&handed.measured)
@@ -91,7 +91,7 @@ fn try_run(
         run.threads.extend(threads);
     }
     let mut report = PushReport::new(run, stop.load(Relaxed));
-    let ranks = RanksReport::new(ranks, members, fault);
+    let ranks = ranks.report(members, fault);
     if let Some(reason) = ranks.invalid_reason(config.max_lag).or(report.invalid_reason.take()) {
         report.invalid_reason = Some(reason);
         report.valid = false;

@@ -1,7 +1,10 @@
 //! The part of a report about the ranks of a run.
 
-use super::{Ranks, clock::ClockOffset, leader::Peer};
-use crate::{idle::IdleReport, outcome::Requests, report::Report};
+use super::{
+    clock::ClockOffset,
+    message::{Heartbeat, Identity},
+};
+use crate::{idle::IdleReport, outcome::Requests};
 use serde::Serialize;
 use std::{
     io::{self, Write},
@@ -70,28 +73,6 @@ pub struct RankReport {
 }
 
 impl RankReport {
-    pub(super) fn new(
-        rank: u32,
-        host: &str,
-        pid: u32,
-        clock: ClockComparison,
-        report: &Report,
-    ) -> Self {
-        Self {
-            rank,
-            host: host.to_owned(),
-            pid,
-            requests: report.requests,
-            lag_p99_us: report.generator.lag_us.p99,
-            busy_utilization: report.generator.busy_utilization,
-            clock,
-            late_us: 0.0,
-            idle: report.idle,
-            invalid_reason: report.invalid_reason.clone(),
-            lost: None,
-        }
-    }
-
     /// A rank that only held idle connections.
     pub(super) fn idle(
         rank: u32,
@@ -117,9 +98,8 @@ impl RankReport {
         }
     }
 
-    /// A lost rank.
-    pub(super) fn lost(peer: &Peer) -> Self {
-        let (identity, heartbeat) = (&peer.identity, peer.heartbeat);
+    /// A lost rank, with the reason.
+    pub(super) fn lost(identity: &Identity, heartbeat: Heartbeat, why: String) -> Self {
         let requests = Requests {
             scheduled: heartbeat.sent,
             sent: heartbeat.sent,
@@ -128,10 +108,9 @@ impl RankReport {
             unsent: 0,
             unfinished: heartbeat.sent.saturating_sub(heartbeat.completed + heartbeat.failed),
         };
-        let why = peer.lost.as_ref().map(|(why, _)| why.clone());
         Self {
             requests,
-            lost: Some(why.unwrap_or_default()),
+            lost: Some(why),
             ..Self::idle(
                 identity.rank,
                 &identity.host,
@@ -160,16 +139,6 @@ pub struct RanksReport {
 }
 
 impl RanksReport {
-    pub(super) fn new(ranks: &Ranks, members: Vec<RankReport>, fault: Option<String>) -> Self {
-        Self {
-            launcher: ranks.launcher.name,
-            library: ranks.library.clone(),
-            count: ranks.size(),
-            fault,
-            members,
-        }
-    }
-
     /// The reason why the run does not describe the server because of a single rank: one slow rank of
     /// many is hardly visible in the total.
     pub(super) fn invalid_reason(&self, max_lag: Duration) -> Option<String> {
