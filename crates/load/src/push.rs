@@ -15,7 +15,7 @@ mod report;
 mod stream;
 mod subscribers;
 
-pub use config::{DATA, PublishOptions, PushConfig};
+pub use config::{DATA, MAX_PUBLICATIONS, PublishOptions, PushConfig};
 pub use record::Subscribers;
 pub use report::{Deliveries, Publications, PushGenerator, PushReport};
 
@@ -28,7 +28,7 @@ use crate::{
 use anyhow::{Context, Result, bail, ensure};
 use plan::PushPlan;
 use publisher::Publisher;
-use record::{PublisherRecord, SubscriberRecord};
+use record::{PushRun, SubscriberRecord};
 use std::{
     hash::{BuildHasher, RandomState},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -36,9 +36,6 @@ use std::{
     time::{Duration, Instant},
 };
 use subscribers::SubscriberLoop;
-
-/// The most publications of a run: each is counted separately, in every thread.
-pub const MAX_PUBLICATIONS: u64 = 1_000_000;
 
 /// The time from the moment when all streams are open to the schedule's start.
 const START_DELAY_NS: u64 = 50_000_000;
@@ -63,14 +60,6 @@ impl Moment {
             Self::Delivered => "delivered",
         }
     }
-}
-
-/// A finished run.
-pub(crate) struct PushRun {
-    pub(crate) plan: PushPlan,
-    pub(crate) threads: Vec<SubscriberRecord>,
-    /// The record of the process that published.
-    pub(crate) publisher: Option<PublisherRecord>,
 }
 
 /// Holds the subscribers, publishes the updates until the end or until `stop` is set, and returns the

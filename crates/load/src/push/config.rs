@@ -1,6 +1,6 @@
 //! The configuration of `pollux load --subscribe`.
 
-use super::{MAX_PUBLICATIONS, payload};
+use super::payload;
 use crate::{
     config::{Config, MAX_THREADS},
     schedule::{self, Arrivals, Length, Schedule},
@@ -14,6 +14,9 @@ use std::time::Duration;
 
 /// The placeholder for the content in the body of a publication.
 pub const DATA: &str = "{data}";
+
+/// The most publications of a run: each is counted separately, in every thread.
+pub const MAX_PUBLICATIONS: u64 = 1_000_000;
 
 /// The longest [`PushConfig::quiet_time`].
 const MAX_QUIET_TIME: Duration = Duration::from_secs(3600);

@@ -1,5 +1,6 @@
-//! The measurements of the threads that hold subscribers, and of the publisher.
+//! The measurements of the threads that hold subscribers, of the publisher, and of a whole run.
 
+use super::plan::PushPlan;
 use crate::{
     histogram::histogram,
     outcome::Failures,
@@ -133,6 +134,14 @@ impl PublisherRecord {
             cpu: OwnCpu::default(),
         }
     }
+}
+
+/// A finished run.
+pub(crate) struct PushRun {
+    pub(crate) plan: PushPlan,
+    pub(crate) threads: Vec<SubscriberRecord>,
+    /// The record of the process that published.
+    pub(crate) publisher: Option<PublisherRecord>,
 }
 
 /// Collects one histogram for each second of the measured part.

@@ -1,9 +1,6 @@
 //! The results of a run with subscribers.
 
-use super::{
-    PushRun,
-    record::{PublisherRecord, SubscriberRecord, Subscribers},
-};
+use super::record::{PublisherRecord, PushRun, SubscriberRecord, Subscribers};
 use crate::{
     histogram::histogram,
     outcome::Failure,
