@@ -9,22 +9,24 @@ mod h2o;
 mod haproxy;
 mod lighttpd;
 mod nginx;
+mod port;
 mod squid;
 #[cfg(test)]
 mod tests;
 mod traffic_server;
 mod varnish;
 
+pub use port::Port;
+
 use crate::{archive::write_into, experiment::Encryption};
 use anyhow::{Context as _, bail};
 use pollux_sys::find_program;
-use rustix::net;
 use serde::{Deserialize, Serialize};
 use std::{
     ffi::OsString,
     fs,
-    net::{Ipv4Addr, SocketAddr, SocketAddrV4},
-    os::{fd::OwnedFd, unix::fs::PermissionsExt as _},
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -293,37 +295,5 @@ impl ConfigInput<'_> {
     fn command_line<const N: usize>(&self, arguments: [&str; N]) -> CommandLine {
         let arguments = arguments.iter().map(OsString::from);
         std::iter::once(self.executable.clone().into()).chain(arguments).collect()
-    }
-}
-
-/// A port of 127.0.0.1 for a server that needs its port number in advance.
-///
-/// As long as this value exists, the kernel gives the port to no other socket that binds to port 0. After
-/// an early release, another server could take the port before the intended one listens. A server that
-/// binds to the port with SO_REUSEADDR, as all servers here do, still gets it: bind(2) allows that as long
-/// as no socket listens on the port.
-#[derive(Debug)]
-pub struct Port {
-    _socket: OwnedFd,
-    address: SocketAddr,
-}
-
-impl Port {
-    /// Reserves a port that the kernel chooses.
-    ///
-    /// # Errors
-    /// Those of socket(2) and bind(2).
-    pub fn reserve() -> anyhow::Result<Self> {
-        let (family, kind) = (net::AddressFamily::INET, net::SocketType::STREAM);
-        let socket = net::socket_with(family, kind, net::SocketFlags::CLOEXEC, None)?;
-        net::sockopt::set_socket_reuseaddr(&socket, true)?;
-        net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
-        let address = SocketAddr::try_from(net::getsockname(&socket)?)?;
-        Ok(Self { _socket: socket, address })
-    }
-
-    /// Returns the address with this port.
-    pub fn address(&self) -> SocketAddr {
-        self.address
     }
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::run::{interrupt::Interrupt, server::Server};
 use pollux_testkit::wait_until;
+use rustix::net;
 use std::{
     io::{ErrorKind, Read as _, Write as _},
     net::{TcpListener, TcpStream},
