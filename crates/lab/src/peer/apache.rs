@@ -2,7 +2,10 @@
 //! 150, which is the configuration that its users have. All processes exist from the start, because Apache
 //! adds only a few per second; <https://httpd.apache.org/docs/2.4/mod/>.
 
-use super::{CommandLine, ConfigInput, Peer, Role};
+use super::{
+    input::{CommandLine, ConfigInput, Role},
+    program::Peer,
+};
 use anyhow::bail;
 
 /// The directory of Apache's modules in Debian.

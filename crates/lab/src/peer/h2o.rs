@@ -1,6 +1,6 @@
 //! h2o: <https://h2o.examp1e.net/configure.html>.
 
-use super::{CommandLine, ConfigInput};
+use super::input::{CommandLine, ConfigInput};
 
 pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
     input.only_files()?;

@@ -1,6 +1,6 @@
 //! HAProxy: <https://docs.haproxy.org/2.6/configuration.html#6>.
 
-use super::{CommandLine, ConfigInput, Role};
+use super::input::{CommandLine, ConfigInput, Role};
 
 pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
     let address = input.address;

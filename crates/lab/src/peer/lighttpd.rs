@@ -1,6 +1,6 @@
 //! lighttpd: <https://redmine.lighttpd.net/projects/lighttpd/wiki/Docs_Configuration>.
 
-use super::{CommandLine, ConfigInput};
+use super::input::{CommandLine, ConfigInput};
 
 pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
     input.only_files()?;

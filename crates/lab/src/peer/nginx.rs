@@ -1,6 +1,6 @@
 //! nginx: <https://nginx.org/en/docs/http/ngx_http_proxy_module.html>.
 
-use super::{CommandLine, ConfigInput, PeerTls, Role};
+use super::input::{CommandLine, ConfigInput, PeerTls, Role};
 use crate::experiment::Encryption;
 
 pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {

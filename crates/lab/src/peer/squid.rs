@@ -1,6 +1,6 @@
 //! Squid as an accelerator: <http://www.squid-cache.org/Doc/config/>.
 
-use super::{CommandLine, ConfigInput};
+use super::input::{CommandLine, ConfigInput};
 use std::os::unix::fs::PermissionsExt as _;
 
 pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {

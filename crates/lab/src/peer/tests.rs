@@ -1,12 +1,16 @@
 //! Every installed peer starts with its configuration, answers requests, and ends.
 
 use super::*;
-use crate::run::{interrupt::Interrupt, server::Server};
+use crate::{
+    experiment::Encryption,
+    run::{interrupt::Interrupt, server::Server},
+};
 use pollux_testkit::wait_until;
 use rustix::net;
 use std::{
+    fs,
     io::{ErrorKind, Read as _, Write as _},
-    net::{TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},

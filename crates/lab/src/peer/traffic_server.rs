@@ -1,6 +1,6 @@
 //! Apache Traffic Server: <https://docs.trafficserver.apache.org/en/9.2.x/admin-guide/>.
 
-use super::{CommandLine, ConfigInput};
+use super::input::{CommandLine, ConfigInput};
 
 pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
     let origin = input.origin()?;

@@ -1,6 +1,6 @@
 //! Varnish: <https://varnish-cache.org/docs/7.1/reference/varnishd.html>.
 
-use super::{CommandLine, ConfigInput};
+use super::input::{CommandLine, ConfigInput};
 
 pub(super) fn set_up(input: &ConfigInput<'_>) -> anyhow::Result<CommandLine> {
     let origin = input.origin()?;
