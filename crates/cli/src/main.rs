@@ -19,7 +19,7 @@ mod sys;
 mod terminal;
 mod usage;
 
-use clap::{Parser, Subcommand, error::ErrorKind};
+use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
 use std::process::ExitCode;
 use switches::Switches;
 use usage::UsageError;
@@ -97,7 +97,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     message::init();
     let outcome = match cli.command {
-        Command::Serve(args) => command::serve::run(args.0),
+        Command::Serve(args) => command::serve::run(args.0, serve_args),
         Command::Config(args) => command::config::run(args),
         Command::Password(args) => command::password::run(args),
         Command::Ctl(args) => command::ctl::run(args),
@@ -110,7 +110,7 @@ fn main() -> ExitCode {
         Command::Lab(args) => command::lab::run(args),
         Command::Doctor(args) => command::doctor::run(args),
         Command::Vm(args) => command::vm::run(args),
-        Command::Generate(args) => command::generate::run(args),
+        Command::Generate(args) => command::generate::run(args, Cli::command()),
     };
     outcome.unwrap_or_else(|error| {
         if let Some(mistake) = error.downcast_ref::<UsageError>() {

@@ -1,9 +1,7 @@
 //! `pollux generate`: files that a package installs in addition to the program. The command is
 //! hidden; `make install` runs it.
 
-use crate::Cli;
 use anyhow::Context as _;
-use clap::CommandFactory as _;
 use clap_complete::Shell;
 use std::{
     fs,
@@ -38,22 +36,22 @@ enum What {
     },
 }
 
-/// Runs the command.
-pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+/// Runs the command. `whole` is the command line with all commands.
+pub(crate) fn run(args: Args, mut whole: clap::Command) -> anyhow::Result<ExitCode> {
     match args.what {
         What::Completions { shell } => {
             let mut text = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "pollux", &mut text);
+            clap_complete::generate(shell, &mut whole, "pollux", &mut text);
             std::io::stdout().write_all(&text).context("standard output")?;
         }
-        What::Man { directory } => man(&directory)?,
+        What::Man { directory } => man(&directory, whole)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn man(directory: &Path) -> anyhow::Result<()> {
+fn man(directory: &Path, whole: clap::Command) -> anyhow::Result<()> {
     fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
     // The `help` command of clap gets no man page.
-    let command = Cli::command().disable_help_subcommand(true);
+    let command = whole.disable_help_subcommand(true);
     clap_mangen::generate_to(command, directory).with_context(|| directory.display().to_string())
 }

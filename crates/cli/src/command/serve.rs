@@ -68,13 +68,14 @@ pub(crate) struct Args {
     security: security::SecurityArgs,
 }
 
-/// Runs the command.
-pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+/// Runs the command. For a reload, `args_again` reads its arguments from the command line once more;
+/// `None` if it cannot.
+pub(crate) fn run(args: Args, args_again: fn() -> Option<Args>) -> anyhow::Result<ExitCode> {
     // If a running server waits for this process to succeed it, that server prints the reason.
-    serve(args).inspect_err(pollux_server::report_failure)
+    serve(args, args_again).inspect_err(pollux_server::report_failure)
 }
 
-fn serve(args: Args) -> anyhow::Result<ExitCode> {
+fn serve(args: Args, args_again: fn() -> Option<Args>) -> anyhow::Result<ExitCode> {
     let report = args.output.report();
     // The cache's directory has its own thread. The signals must not be delivered to that thread.
     pollux_server::hold_signals().context("signals")?;
@@ -106,7 +107,7 @@ fn serve(args: Args) -> anyhow::Result<ExitCode> {
              or listen on a loopback address behind a proxy that has TLS"
         );
     }
-    let mut reloader = reload::Reloader::new(configuration.file);
+    let mut reloader = reload::Reloader::new(args_again, configuration.file);
     pollux_server::run_with(config, report, Some(&mut reloader)).map_err(advise)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,6 @@
 //! Reading the configuration again while the server runs.
 
-use super::{Configuration, finish, guestbook, security};
+use super::{Args, Configuration, finish, guestbook, security};
 use anyhow::Context;
 use pollux_server::{
     Reload, ReloadedConfig, Settings,
@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 /// Reads the file of `--config` again; the flags stay the same.
 pub(super) struct Reloader {
+    /// Reads the flags from the command line once more.
+    args_again: fn() -> Option<Args>,
     /// The configuration that the server runs with.
     present: Config,
     /// The configuration that was read last.
@@ -26,14 +28,14 @@ struct Next {
 }
 
 impl Reloader {
-    pub(super) fn new(present: Config) -> Self {
-        Self { present, next: None }
+    pub(super) fn new(args_again: fn() -> Option<Args>, present: Config) -> Self {
+        Self { args_again, present, next: None }
     }
 }
 
 impl Reload for Reloader {
     fn read(&mut self, current: &Settings) -> anyhow::Result<ReloadedConfig> {
-        let args = crate::serve_args().context("the command line cannot be read again")?;
+        let args = (self.args_again)().context("the command line cannot be read again")?;
         let configuration = Configuration::of(args)?;
         configuration.validate()?;
         let mut changes = configuration.file.changes_from(&self.present, &configuration.sources)?;
