@@ -11,6 +11,7 @@
 //! architectures that fork, which a process with several threads must not do
 //! (`tests/suite/architectures` of `pollux`).
 
+mod case;
 mod corpus;
 mod replies;
 mod runner;

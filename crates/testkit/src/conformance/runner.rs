@@ -1,7 +1,8 @@
 //! Sends the cases and checks the replies.
 
 use super::{
-    corpus::{self, Case, Outcome},
+    case::{Case, Outcome},
+    corpus,
     replies::{StrictReply, excerpt, parse},
 };
 use crate::{

@@ -1,6 +1,6 @@
 //! RFC 9112 §6 and §7: where a body ends. In every smuggling attack, two programs disagree about that.
 
-use super::Row;
+use crate::conformance::case::Row;
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Row] = &[

@@ -1,7 +1,7 @@
 //! RFC 9110 §12 to §14: negotiation, preconditions, ranges. The modification time of `/digits` is 13
 //! September 2020 at 12:26:40.
 
-use super::Row;
+use crate::conformance::case::Row;
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Row] = &[

@@ -1,6 +1,6 @@
 //! RFC 9112 §5, RFC 9110 §5 and §7: field lines, `Host`, `Connection`.
 
-use super::Row;
+use crate::conformance::case::Row;
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Row] = &[

@@ -1,6 +1,6 @@
 //! Limits: the server accepts a request at a limit and refuses a request beyond it.
 
-use super::Case;
+use crate::conformance::case::Case;
 
 pub(super) fn cases() -> Vec<Case> {
     let a = |len: usize| "a".repeat(len);

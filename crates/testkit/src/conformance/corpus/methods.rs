@@ -1,6 +1,6 @@
 //! RFC 9110 §9: methods.
 
-use super::Row;
+use crate::conformance::case::Row;
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Row] = &[

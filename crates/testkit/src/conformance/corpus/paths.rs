@@ -1,7 +1,7 @@
 //! RFC 3986: paths, and the files that they name. No path may name a file outside the served
 //! directory.
 
-use super::Row;
+use crate::conformance::case::Row;
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Row] = &[

@@ -1,6 +1,6 @@
 //! RFC 9112 §2 and §3: the request line.
 
-use super::Row;
+use crate::conformance::case::Row;
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Row] = &[
