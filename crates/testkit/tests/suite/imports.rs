@@ -48,9 +48,11 @@ struct Use {
 impl Imports {
     /// Reads the sources of the crate in the folder `src`.
     pub(crate) fn read(src: &Path) -> Self {
-        Self::of(|module| {
-            let relative = if module.is_empty() { "lib".into() } else { module.join("/") };
-            fs::read_to_string(src.join(relative + ".rs")).ok()
+        let read = |relative: &str| fs::read_to_string(src.join(format!("{relative}.rs"))).ok();
+        Self::of(|module| match module.is_empty() {
+            // A crate that is a program alone has no library.
+            true => read("lib").or_else(|| read("main")),
+            false => read(&module.join("/")),
         })
     }
 
