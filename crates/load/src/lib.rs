@@ -9,6 +9,7 @@
 //!   *scheduled* instant, so that a stall counts for every request scheduled during it. (A generator
 //!   that waits omits those requests: "coordinated omission".) Service time counts from the send, and
 //!   both are reported.
+//! - [`histogram`] and [`times`] are the forms of all times; [`outcome`] counts how requests end.
 //! - The generator measures itself ([`generator`]): if it was the bottleneck, the run is marked
 //!   invalid; latencies that are mostly its own lag are marked, too ([`validity`]).
 //! - [`idle`] holds idle connections.
