@@ -331,7 +331,7 @@ impl Drop for IdlePool {
 
 fn join(holder: JoinHandle<Result<()>>) -> Result<()> {
     match holder.join() {
-        Ok(outcome) => outcome.context("idle_loop idle connections"),
+        Ok(outcome) => outcome.context("holding idle connections"),
         Err(panic) => std::panic::resume_unwind(panic),
     }
 }
