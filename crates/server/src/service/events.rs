@@ -42,7 +42,7 @@ pub enum Event<'b> {
     Time(AlarmId),
     /// The result of a name lookup: addresses, or the reason why there are none.
     Resolved(LookupId, Result<Vec<SocketAddr>, ResolveError>),
-    /// The service itself has woken the exchange with [`Reactor::wake`].
+    /// The service itself has woken the exchange with [`Reactor::wake`](crate::service::Reactor::wake).
     Woken(WakeReason),
     /// The client could not be handed over to another process.
     NotTaken(HandoverError),
