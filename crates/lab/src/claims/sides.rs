@@ -1,13 +1,14 @@
 //! The two sides of a claim, block by block.
 //!
 //! If the best of several points is chosen and read from the same data, the figure is too good, because
-//! noise influences the choice. Therefore the point is chosen on the other half of the blocks: the runs
-//! of a block are read at the point that is best in the half to which the block does not belong. Two
-//! consecutive blocks, whose orders mirror each other, belong to the same half.
+//! noise influences the choice. Two cases differ.
 //!
-//! The price: the blocks of a half share their choice, so they are not independent. With the rates and the noise of
-//! published runs the interval of a ratio of two best rates covers 83 to 91 %. If all blocks of a side were read at the
-//! rate with the best mean, it would cover 92 to 99 %: in a ratio, the two sides are too good by nearly as much.
+//! - *One side is the best of several points.* The point is chosen on the other half of the blocks: the runs of a block
+//!   are read at the point that is best in the half to which the block does not belong. Two consecutive blocks, whose
+//!   orders mirror each other, belong to the same half.
+//! - *Both sides are the best of several points.* All blocks of a side are read at the point with the best mean. In the
+//!   comparison, the two sides are too good by nearly as much. With a choice on each half, the blocks of a half would
+//!   share the error of their choice, and the interval would be too narrow: a test simulates both.
 
 use super::limit::{self, THROUGHPUT};
 use crate::{
@@ -53,6 +54,8 @@ pub(super) struct Arm<'a> {
     /// The metric that is read at the point where `metric` is best; if `None`, `metric` itself.
     read: Option<&'a str>,
     pub(super) points: Vec<Point>,
+    /// Whether both sides of the claim are the best of several points.
+    is_beside_best: bool,
     /// The side with all points of the claim, including this one, if each point is judged by itself.
     whole: Option<Rc<Self>>,
     /// The runs at the points, valid or not, of the variant and of the variant that is subtracted.
@@ -80,9 +83,22 @@ impl<'a> Sides<'a> {
             };
             let runs = outcome.runs.iter().filter(is_its).collect();
             let metric = side.metric.as_deref().unwrap_or(&claim.metric);
-            Arm { outcome, side, variant, metric, read: None, points, whole: None, runs }
+            let (read, whole, is_beside_best) = (None, None, false);
+            Arm { outcome, side, variant, metric, read, points, is_beside_best, whole, runs }
         };
-        Self { outcome, claim, a: arm(&claim.a), b: claim.b.as_ref().map(arm) }
+        let mut sides = Self { outcome, claim, a: arm(&claim.a), b: claim.b.as_ref().map(arm) };
+        let is_best = |arm: &Arm<'_>| arm.side.take == Take::Max && arm.points.len() > 1;
+        let are_both = sides.b.as_ref().is_some_and(|b| is_best(b) && is_best(&sides.a));
+        sides.choose_on_all_blocks(are_both);
+        sides
+    }
+
+    /// Sets whether the points of both sides are chosen on all blocks.
+    pub(super) fn choose_on_all_blocks(&mut self, on_all: bool) {
+        self.a.is_beside_best = on_all;
+        if let Some(b) = &mut self.b {
+            b.is_beside_best = on_all;
+        }
     }
 
     /// Returns the sides with the reply rate of the server alone, if the measured reply rate is not the
@@ -328,10 +344,14 @@ impl<'a> Arm<'a> {
     }
 
     /// Returns the point at which each half of the blocks is read: the best by the blocks that do not
-    /// belong to the half; if there is one block, by that block.
+    /// belong to the half; if there is one block, by that block. If the other side is the best of several points, too,
+    /// both halves are read at the best point by all blocks.
     fn chosen(&self) -> [Option<&Point>; 2] {
         if let [only] = self.points.as_slice() {
             return [Some(only); 2];
+        }
+        if self.is_beside_best {
+            return [self.best(); 2];
         }
         let blocks = self.outcome.blocks();
         let is_other = |block, left_out| blocks == 1 || half(blocks, block) != left_out;

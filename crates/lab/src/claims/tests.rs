@@ -1,5 +1,6 @@
 //! Verdicts on data with a known answer.
 
+mod best;
 mod built_in;
 mod drift;
 mod errors;
