@@ -166,6 +166,32 @@ fn a_long_poll_answers_at_once_later_or_with_nothing() {
     hub.publish("a", "3");
 }
 
+/// Regression: after a response that did not fit into the socket, a level-triggered mechanism reported room at every wait
+/// while the next request of the client waited.
+#[test]
+fn a_poll_behind_a_long_response_waits_quietly() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("long"), vec![b'x'; 16 << 20]).unwrap();
+    on_every_mechanism(|mechanism| {
+        // By its definition epoll2 is always registered for both directions, and each wait reports room.
+        if matches!(&mechanism, MechanismChoice::Named(spec) if spec.name == "epoll2") {
+            return;
+        }
+        let hub = Hub::start(1, |config, _| {
+            config.mechanism = mechanism.clone();
+            config.site.directory = Some(directory.path().to_owned());
+        });
+        let mut client = hub.client();
+        client.send("GET /long HTTP/1.1\r\nHost: h\r\n\r\n");
+        client.send(format!("GET {PATH}?match=a HTTP/1.1\r\nHost: h\r\nPrefer: wait=1\r\n\r\n"));
+        assert_eq!(client.reply_to("GET").body.len(), 16 << 20);
+        let waits = || hub.statistics().count(Counter::Waits);
+        let before = waits();
+        assert_eq!(client.reply_to("GET").status, 204);
+        assert!(waits() - before < 200, "{mechanism:?}: {} waits", waits() - before);
+    });
+}
+
 #[test]
 fn an_http_1_0_client_gets_events_without_chunks() {
     let hub = Hub::open();
