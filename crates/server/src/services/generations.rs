@@ -229,7 +229,16 @@ impl Service for Generations {
         if !inner.outlives_generations() {
             return Err(Exchange { inner, life });
         }
-        self.current.park(context, inner).map_err(|inner| Exchange { inner, life })
+        let number = match self.current.park(context, inner) {
+            Ok(number) => number,
+            Err(inner) => return Err(Exchange { inner, life }),
+        };
+        drop(life);
+        // It may have been the last exchange of a former generation.
+        if !self.former.is_empty() {
+            self.retire(context.reactor, &context.worker.counters);
+        }
+        Ok(number)
     }
 
     fn unpark(

@@ -48,7 +48,9 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let Self { service, rules, worker, reactor, table, .. } = self;
         let Some(slot) = table.get_mut(fd) else { return false };
         let client = ClientId { fd, generation: slot.generation() };
-        let left = slot.timer.deadline().unwrap_or(0).saturating_sub(worker.clock.tick());
+        // `Clock::after` adds a tick, which the deadline has already.
+        let next = worker.clock.tick().saturating_add(1);
+        let left = slot.timer.deadline().unwrap_or(0).saturating_sub(next);
         let Peer::Parked(Parked { exchange, number }) =
             std::mem::replace(&mut slot.peer, Peer::None)
         else {
@@ -78,6 +80,11 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     /// Handles an event of a client whose exchange is parked: it has sent more, or has gone.
     #[cold]
     pub(super) fn on_parked_event(&mut self, fd: RawFd, readiness: Readiness) {
+        let ends = Readiness::READ_CLOSED | Readiness::HANGUP | Readiness::ERROR;
+        // Nothing is to be sent, so that room in the socket changes nothing.
+        if !readiness.is_readable() && !readiness.intersects(ends) {
+            return;
+        }
         if self.unpark(fd)
             && let Some(client) = self.client(fd)
         {
