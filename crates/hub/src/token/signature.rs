@@ -39,10 +39,11 @@ pub(super) enum VerifyingKey {
 }
 
 impl VerifyingKey {
-    /// The key in the form that ring takes, or `None` if it is malformed or of another curve.
+    /// The key in the form that ring takes; `None` if it is malformed, of another curve, or has an RSA exponent that ring
+    /// does not accept.
     ///
     /// # Errors
-    /// It is well-formed, but ring would reject every signature.
+    /// An RSA modulus has a length that ring does not accept.
     pub(super) fn new(key: &DecodingKey) -> Result<Option<Self>, KeyError> {
         if key.family() == AlgorithmFamily::Rsa {
             return Self::rsa(key);
@@ -114,9 +115,10 @@ fn is_odd(number: &[u8]) -> bool {
 
 /// Whether ring accepts an exponent: an odd number from 3 to 2^33 - 1.
 fn is_rsa_exponent(number: &[u8]) -> bool {
-    let value =
-        number.iter().fold(0_u64, |value, byte| value.saturating_mul(256) + u64::from(*byte));
-    number.len() <= 5 && is_odd(number) && (3..1 << 33).contains(&value)
+    // Five bytes hold 2^33 - 1, and the sum of so many cannot overflow.
+    let is_short = number.len() <= 5;
+    let value = || number.iter().fold(0_u64, |value, byte| value << 8 | u64::from(*byte));
+    is_short && is_odd(number) && (3..1 << 33).contains(&value())
 }
 
 /// The modulus and the exponent of a JWK, or of a PEM text, whose content (RFC 8017 §A.1.1) jsonwebtoken leaves encoded.
