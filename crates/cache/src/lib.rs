@@ -1,4 +1,4 @@
-//! A shared HTTP cache (RFC 9111) without I/O: requests and responses in, decisions out.
+//! A shared HTTP cache (RFC 9111) without network I/O: requests and responses in, decisions out.
 //!
 //! # Guide
 //!

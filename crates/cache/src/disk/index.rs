@@ -119,7 +119,8 @@ impl Index {
     }
 
     /// Removes the entries that `object` replaces. As in the memory tier, these include variants by
-    /// other fields: the origin's `Vary` has changed, and the old ones would match wrong requests.
+    /// other fields: the origin's `Vary` has changed, and the old ones would match wrong requests. Of
+    /// two URLs with the same hash only one is kept.
     pub(super) fn remove_replaced(&mut self, hash: u64, object: &Object) -> Vec<u64> {
         self.take(hash, |entry| {
             *entry.key != *object.key()

@@ -1,5 +1,5 @@
 //! `poll`: the whole interest set is passed to the kernel at every wait. poll(2); the baseline of the
-//! /dev/poll paper (provos §3, figs 4, 6, 8) and of gammo (figs 1, 5).
+//! /dev/poll paper (provos §3, figs 4, 6, 8, 10) and of gammo (figs 1, 5).
 //!
 //! With `hints=on` the call is that of Provos' mail of 1999, DP_HPOLL of `kmod/devpoll`: the same array
 //! and the same results, but it queries a driver only if it posted a hint since the last call.
@@ -18,7 +18,7 @@ use std::{
 const DESCRIPTION: Description = Description {
     name: "poll",
     summary: "poll(2): the whole interest set is copied and scanned at every wait",
-    paper: "provos figs 4-10, gammo figs 1 and 5; hints=on: Provos' mail of 1999",
+    paper: "provos figs 4, 6, 8, 10, gammo figs 1 and 5; hints=on: Provos' mail of 1999",
     capabilities: Capabilities::SCANS.union(Capabilities::TAKES_FILES),
     own_options: &[(
         "hints",

@@ -71,15 +71,16 @@ pub(super) fn commands(facts: &Facts) -> Vec<CommandFact> {
         .collect()
 }
 
-/// Returns the packages whose programs are missing.
+/// Returns the packages whose programs are missing, each once.
 fn missing(around: &Surroundings, needed: &[&[(&str, &str)]]) -> Vec<String> {
-    let mut packages: Vec<String> = needed
-        .iter()
-        .flat_map(|group| group.iter())
-        .filter(|(program, _)| !around.programs.contains(*program))
-        .map(|(_, package)| (*package).to_owned())
-        .collect();
-    packages.dedup();
+    let groups = needed.iter().flat_map(|group| group.iter());
+    let lacking = groups.filter(|(program, _)| !around.programs.contains(*program));
+    let mut packages: Vec<String> = Vec::new();
+    for (_, package) in lacking {
+        if !packages.iter().any(|known| known == package) {
+            packages.push((*package).to_owned());
+        }
+    }
     packages
 }
 
@@ -142,7 +143,7 @@ fn descriptors(facts: &Facts) -> Option<Obstacle> {
 
 fn ports(facts: &Facts) -> Option<Obstacle> {
     let ports = ports_of(facts.sysctls.get("net/ipv4/ip_local_port_range")?)?;
-    (ports < NEEDED).then(|| {
+    (ports < IDLE).then(|| {
         fatal(
             format!("{IDLE} idle connections to one address need as many ports, there are {ports}"),
             "sysctl -w net.ipv4.ip_local_port_range=\"10240 65535\", or --source 127.0.1.0/24",

@@ -1,8 +1,8 @@
 //! The HdrHistogram interval log, the format of HistogramLogProcessor, HistogramLogAnalyzer and others.
 //!
-//! There is one histogram per second. Untagged histograms are latencies from the scheduled instant.
-//! Those with the tag `service` are service times. Those with the tag `handshake`, which only https
-//! URLs have, are TLS handshakes. All values are in nanoseconds, and the "interval max" column is in
+//! There is one histogram of each kind per second. Untagged histograms are latencies from the scheduled
+//! instant. Those with the tag `service` are service times, and those with the tag `publish` the times that
+//! publications took. Those with the tag `handshake`, which only https URLs have, are TLS handshakes. All values are in nanoseconds, and the "interval max" column is in
 //! milliseconds, which is the tools' own default.
 
 use crate::{histogram::histogram, push::PushReport, record::Interval, report::Report};
@@ -74,9 +74,11 @@ fn write_log(
         .with_base_time(started_at)
         .with_max_value_divisor(MAX_VALUE_DIVISOR);
     let mut log = builder.begin_log_with(&mut out, &mut serializer).context("writing the log")?;
-    let service = Tag::new(tags.service).context("the tag is valid")?;
-    let handshake =
-        tags.handshake.map(|name| Tag::new(name).context("the tag is valid")).transpose()?;
+    let service = Tag::new(tags.service).context("the log does not take this tag")?;
+    let handshake = tags
+        .handshake
+        .map(|name| Tag::new(name).context("the log does not take this tag"))
+        .transpose()?;
     for interval in merge(intervals)? {
         let duration = Duration::from_nanos(interval.duration_ns);
         let start = Duration::from_nanos(interval.start_ns);
@@ -101,7 +103,8 @@ struct MergedInterval {
     handshake: Histogram<u64>,
 }
 
-/// Combines the threads' intervals: those that begin in the same second become one.
+/// Combines the threads' intervals, which are in the order of their starts: those that begin within half an interval
+/// become one.
 fn merge(intervals: &[Interval]) -> Result<Vec<MergedInterval>> {
     let mut merged: Vec<MergedInterval> = Vec::new();
     let mut deserializer = Deserializer::new();
@@ -114,7 +117,7 @@ fn merge(intervals: &[Interval]) -> Result<Vec<MergedInterval>> {
         };
         let (latency, service) = (read(&interval.latency)?, read(&interval.service)?);
         let end_ns = interval.start_ns + interval.duration_ns;
-        // All threads close an interval within a short time.
+        // The threads close their intervals within a short time of each other.
         let is_new = merged
             .last()
             .is_none_or(|last| interval.start_ns >= last.start_ns + last.duration_ns.max(2) / 2);

@@ -24,9 +24,9 @@ pub(super) fn run(worker: &ThreadWorker, ready: &Sender<WorkerInfo>) -> anyhow::
     let mut engine = worker.begin(ready)?;
     let running = Arc::new(ThreadCount::default());
     let scoreboard = &worker.plan.scoreboard;
-    let mut warnings = false;
-    let mut say = |what: &str| {
-        if !std::mem::replace(&mut warnings, true) {
+    let (mut has_warned_of_limit, mut has_warned_of_threads) = (false, false);
+    let warn_once = |has_warned: &mut bool, what: &str| {
+        if !std::mem::replace(has_warned, true) {
             tracing::warn!("{what}; new connections wait meanwhile. (Reported once.)");
         }
     };
@@ -37,10 +37,11 @@ pub(super) fn run(worker: &ThreadWorker, ready: &Sender<WorkerInfo>) -> anyhow::
             if let Some(slot) = scoreboard.claim_slot() {
                 break Some(slot);
             }
-            say(&format!(
-                "all {} threads that --max-connections or the limit of open files allows are busy",
-                worker.plan.max_connections
-            ));
+            let most = worker.plan.max_connections;
+            let what = format!(
+                "all {most} threads that --max-connections or the limit of open files allows are busy"
+            );
+            warn_once(&mut has_warned_of_limit, &what);
             if !engine.pause(scoreboard, worker.plan.queues.of(0)) {
                 break None;
             }
@@ -57,9 +58,10 @@ pub(super) fn run(worker: &ThreadWorker, ready: &Sender<WorkerInfo>) -> anyhow::
         // thread cannot be started, the socket stays here and is not closed.
         let parcel = Arc::new(Mutex::new(Some((socket, slot))));
         while let Err(error) = start(&worker.plan, worker.log.clone(), &parcel, &running, index) {
-            say(&format!(
+            let what = format!(
                 "a thread cannot be started: {error} (`ulimit -u`, pids.max of the cgroup, memory)"
-            ));
+            );
+            warn_once(&mut has_warned_of_threads, &what);
             if !engine.rest() {
                 scoreboard.leave(index);
                 break;

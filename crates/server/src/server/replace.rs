@@ -116,14 +116,15 @@ impl Server {
             bail!("it cannot be replaced");
         };
         replacements.limit.admit(Instant::now())?;
-        // A reload keeps the guestbooks of the workers, and its configuration contains none.
+        // The configuration of a reload has no guestbook, since the workers keep theirs. A new worker needs that of the
+        // start.
         let mut config = Settings::clone(&config);
         config.guestbook.clone_from(&replacements.guestbook);
         let max_connections =
             limits::connections_of_worker(&config, limits::raise_open_files(), index);
         let counters = &former.counters;
         counters.set(Counter::Closed, counters.get(Counter::Accepted));
-        // The new worker counts from zero what exists now.
+        // These counters are numbers of what exists now, and the new worker has nothing yet.
         for present in [
             Counter::Busy,
             Counter::Streams,

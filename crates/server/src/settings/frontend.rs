@@ -76,7 +76,8 @@ impl FrontendConfig {
 
     /// Checks the settings.
     ///
-    /// # Errors There is no route, there are too many, or a name is invalid.
+    /// # Errors
+    /// There is no route, there are too many, two of them contradict each other, or a name or a time is invalid.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let count = self.routes.len() + self.handovers.len();
         ensure!(count > 0, "a front end without an origin");
@@ -129,7 +130,7 @@ impl FrontendConfig {
             ensure!(
                 via.starts_with(|first: char| first.is_ascii_alphabetic())
                     && via.bytes().all(is_token),
-                "--via {via:?}: a name of letters, digits and -._ that begins with a letter"
+                "--via {via:?}: a name of letters, digits and -._~!$&'*+^|% that begins with a letter"
             );
         }
         let shortest = Duration::from_millis(1);

@@ -13,7 +13,7 @@ use std::{
 /// The sockets that were handed over and are not used yet.
 static INHERITED: Mutex<Listeners> = Mutex::new(Listeners(Vec::new()));
 
-/// Whether the former server has confirmed that this process serves.
+/// Whether this process is the successor of another one, which has confirmed it.
 static HAS_SUCCEEDED: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether this process has taken over from another one.
