@@ -293,8 +293,9 @@ fn say(lines: &str) {
 
 /// Writes a line and flushes it, because its reader waits for it.
 fn println_json(line: &str) -> anyhow::Result<()> {
+    // One write: during an upgrade two processes write to the same standard output, and their lines must not mix.
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{line}")?;
+    stdout.write_all(format!("{line}\n").as_bytes())?;
     stdout.flush()?;
     Ok(())
 }
