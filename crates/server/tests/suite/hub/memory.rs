@@ -42,16 +42,21 @@ fn a_client_that_waits_costs_at_most_64_bytes() {
     raise_descriptor_limit();
     let costs = [("", Counter::Streams), ("Prefer: wait=50\r\n", Counter::HubPolls)];
     let costs = costs.map(|(field, counter)| {
-        let hub = Hub::open();
-        let id = hub.publish("a", "1");
-        let fields = format!("{field}Last-Event-ID: {id}\r\n");
-        // The buffers of the worker grow with the first ones, and as many more double the tables.
-        let (_first, _) = waiting(&hub, &fields, counter);
-        let (_second, bytes) = waiting(&hub, &fields, counter);
-        bytes
+        let cost = |_| {
+            let hub = Hub::open();
+            let id = hub.publish("a", "1");
+            let fields = format!("{field}Last-Event-ID: {id}\r\n");
+            // The buffers of the worker grow with the first ones, and as many more double the tables.
+            let (_first, _) = waiting(&hub, &fields, counter);
+            let (_second, bytes) = waiting(&hub, &fields, counter);
+            bytes
+        };
+        // On a busy machine more of the second ones may arrive at once than of the first ones, and buffers grow again.
+        (0..3).map(cost).min().unwrap()
     });
     println!("a stream, a poll: {costs:?} bytes");
-    assert!(costs.iter().all(|bytes| *bytes <= MAX_BYTES), "{costs:?}");
+    // Each has a slot among the subscribers: with less, nothing was measured.
+    assert!(costs.iter().all(|bytes| (32..=MAX_BYTES).contains(bytes)), "{costs:?}");
 }
 
 /// One update wakes many polls, a few in each iteration, so that other clients are served meanwhile.
