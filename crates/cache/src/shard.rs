@@ -16,7 +16,7 @@ use crate::{
     statistics::Statistics,
     vary,
 };
-use pollux_http::request::Request;
+use pollux_http::{request::Request, upgrade::may_be_forwarded};
 use std::sync::Arc;
 
 pub(crate) struct Shard {
@@ -68,7 +68,7 @@ impl Shard {
         for field in request.fields() {
             match field.name.len() {
                 6 if field.is(b"pragma") => reader.add_pragma(field.value),
-                7 => has_upgrade |= field.is(b"upgrade") && offers_other_protocol(field.value),
+                7 => has_upgrade |= field.is(b"upgrade") && may_be_forwarded(field.value),
                 13 if field.is(b"cache-control") => reader.add_cache_control(field.value),
                 13 => is_authorized |= field.is(b"authorization"),
                 _ => {}
@@ -189,15 +189,4 @@ impl Shard {
             ..self.statistics
         }
     }
-}
-
-/// Whether the protocols of `Upgrade` include one that a proxy may forward. Other versions of HTTP and
-/// TLS are not: they would bypass the proxy. A server may ignore the field (RFC 9110 §7.8), and some
-/// clients offer HTTP/2 with every request.
-fn offers_other_protocol(protocols: &[u8]) -> bool {
-    const NEVER: [&[u8]; 4] = [b"h2c", b"h2", b"http", b"tls"];
-    protocols.split(|&b| b == b',').any(|protocol| {
-        let name = protocol.split(|&b| b == b'/').next().unwrap_or(b"").trim_ascii();
-        !name.is_empty() && !NEVER.iter().any(|never| name.eq_ignore_ascii_case(never))
-    })
 }

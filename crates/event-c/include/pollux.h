@@ -78,8 +78,8 @@ int pollux_modify(struct pollux_set *set, uint64_t token, uint32_t interest);
 /* Takes token out of the set; its descriptor stays open. */
 int pollux_remove(struct pollux_set *set, uint64_t token);
 
-/* Takes token out of the set and closes its descriptor, with the fewest system calls. It must have no
- * copies: for one that has, use pollux_remove() and close(). */
+/* Takes token out of the set and closes its descriptor, with the fewest system calls. The descriptor
+ * must have no copies (dup(), fork()); if it has, use pollux_remove() and close(). */
 int pollux_close_fd(struct pollux_set *set, uint64_t token, int fd);
 
 /* Waits for events, timeout_ms (negative: for ever), a waker or a signal: how many there may be. */

@@ -26,6 +26,7 @@
 //! - [`path`] makes the path of the target safe. [`conditional`], [`range`] and [`accept_encoding`]
 //!   determine which representation, or which part of it, the client requests.
 //! - [`response::Head`] writes the response, with [`multipart`] for several ranges.
+//! - [`upgrade`] says which protocols a proxy never switches to.
 //! - A client writes its request with a [`request::Writer`]. It reads the reply with a
 //!   [`reply::Reader`] if it forwards the reply, or with a [`reply::Decoder`] if it only measures
 //!   it.
@@ -52,6 +53,7 @@ pub mod request;
 pub mod response;
 pub mod status;
 mod syntax;
+pub mod upgrade;
 
 pub use limits::Limits;
 pub use reject::Reject;

@@ -262,18 +262,11 @@ impl Subscribers {
         self.slots.get(id.0 as usize).map(|slot| slot.connection)
     }
 
-    /// The audience of a subscriber, and a position up to which it has every update that it reads.
+    /// The audience of a subscriber, and a position up to which the subscriber has received every update for it.
     #[must_use]
     pub fn position(&self, id: SubscriberId) -> Option<(Audience, Sequence)> {
         let slot = self.slots.get(id.0 as usize)?;
         Some((self.sets[slot.set].audience.clone(), slot.cursor))
-    }
-
-    /// The audience of a subscriber.
-    #[must_use]
-    pub fn audience(&self, id: SubscriberId) -> Option<&Audience> {
-        let slot = self.slots.get(id.0 as usize)?;
-        Some(&self.sets[slot.set].audience)
     }
 
     /// Notes that an update was published. To be called once for each, in order. It costs what

@@ -227,7 +227,7 @@ impl IdlePool {
     /// was set meanwhile.
     ///
     /// # Errors
-    /// No progress within [`SETUP_PATIENCE`] and [`IdlePlan::timeout`], with the last failure and its
+    /// No progress within the longer of [`SETUP_PATIENCE`] and [`IdlePlan::timeout`], with the last failure and its
     /// remedy; a holder's own error.
     pub fn wait_until_held(
         &mut self,

@@ -25,10 +25,6 @@ use std::{
 /// The time from the moment when all threads are ready to the schedule's start.
 const START_DELAY_NS: u64 = 2_000_000;
 
-/// Signals that arrive within this time after the first are the same interrupt: timeout(1) sends its
-/// signal to the command and to the command's process group, so that it arrives twice.
-const ONE_INTERRUPT: Duration = Duration::from_millis(250);
-
 /// Sends load to the server according to `config`, until the end or until `stop` is set, and returns
 /// the report.
 ///
@@ -236,31 +232,32 @@ fn set_up_thread<'a>(
 }
 
 /// The flag that SIGINT and SIGTERM set, for [`run`] and [`IdlePool::wait_until_held`]. A later signal
-/// ends the process at once, with status 130. Call it before the process has other threads: both
-/// signals are blocked in this thread and in those that it starts from now on, and a thread of its own
-/// takes them.
+/// ends the process at once, with status 130.
 ///
 /// # Errors
-/// The signals cannot be blocked, or the thread cannot be started.
+/// The signals cannot be caught, or the thread cannot be started.
 pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    const SIGNALS: [sys::Signal; 2] = [SIGINT, SIGTERM];
-    sys::block_signals(&SIGNALS).context("blocking SIGINT and SIGTERM")?;
+    use signal_hook::{
+        consts::{SIGINT, SIGTERM},
+        iterator::Signals,
+    };
+    // Not blocked: processes that this one starts would inherit that.
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("catching SIGINT and SIGTERM")?;
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
-            // Not told from `stop`, which is also set when another rank is lost: then the first signal
-            // comes from the launcher, and must not prevent this process from reporting.
+            // Not derived from `stop`, which is also set when another rank is lost: the first signal
+            // then comes from the launcher, and must not prevent this process from reporting.
             let mut interrupted_at: Option<Instant> = None;
-            while sys::wait_signal(&SIGNALS).is_ok() {
+            for _ in signals.forever() {
                 match interrupted_at {
                     None => {
                         interrupted_at = Some(Instant::now());
                         stopped.store(true, Relaxed);
                     }
-                    Some(at) if at.elapsed() < ONE_INTERRUPT => {}
+                    Some(at) if at.elapsed() < sys::ONE_INTERRUPT => {}
                     Some(_) => signal_hook::low_level::exit(130),
                 }
             }

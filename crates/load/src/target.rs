@@ -77,7 +77,7 @@ impl Url {
         (self.is_tls, &self.authority) == (other.is_tls, &other.authority)
     }
 
-    /// Whether both URLs are of the same host and port, which a scheme without a port decides.
+    /// Whether both URLs have the same host and port; a URL without a port has that of its scheme.
     pub fn has_address_of(&self, other: &Self) -> bool {
         (&self.host, self.port) == (&other.host, other.port)
     }

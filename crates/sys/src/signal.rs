@@ -1,10 +1,14 @@
 //! Signals for which a thread waits, so that they do not interrupt it.
 
 use super::{Call, check, count};
-use std::{io, mem};
+use std::{io, mem, time::Duration};
 
 /// Signal numbers.
 pub type Signal = libc::c_int;
+
+/// Signals that arrive within this time after the first are the same interrupt: timeout(1) sends its
+/// signal to the command and to the command's process group, so that it arrives twice.
+pub const ONE_INTERRUPT: Duration = Duration::from_millis(250);
 
 fn set_of(signals: &[Signal]) -> libc::sigset_t {
     // SAFETY: sigemptyset initialises the set; a bad number is an error, not undefined.

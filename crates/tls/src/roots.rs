@@ -1,7 +1,7 @@
 //! The authorities that a client trusts: the system's, those of a file, or none.
 
 use crate::{ConfigError, HandshakeError, Trust, read_roots};
-use rustls::RootCertStore;
+use rustls::{CertificateError, OtherError, RootCertStore};
 use std::{path::PathBuf, sync::Arc};
 
 /// The choice of trusted authorities on a client's command line.
@@ -45,9 +45,11 @@ impl ClientTrust {
         let or_insecure = insecure_flag
             .map(|flag| format!(", or accept every certificate with {flag}"))
             .unwrap_or_default();
-        // A certificate as `openssl req -x509` makes it; no file of authorities helps. The error of the
-        // verifier has no variant of its own in rustls, only this name.
-        if reason.to_string().contains("CaUsedAsEndEntity") {
+        // A certificate as `openssl req -x509` makes it; no file of authorities helps.
+        if let rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(inner))) =
+            reason
+            && let Some(webpki::Error::CaUsedAsEndEntity) = inner.downcast_ref()
+        {
             return format!(
                 "the certificate of {host} is that of an authority (CA:TRUE), which is not accepted \
                  as a server's: make one with `-addext basicConstraints=critical,CA:FALSE`\
@@ -84,8 +86,7 @@ pub fn system_roots() -> Result<RootCertStore, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustls::{CertificateError, Error, OtherError};
-    use std::fmt;
+    use rustls::Error;
 
     #[test]
     fn a_certificate_that_is_not_trusted_names_the_flags() {
@@ -95,21 +96,10 @@ mod tests {
         assert!(explain(Some("--insecure")).ends_with("accept every certificate with --insecure"));
     }
 
-    /// The error of the verifier for a certificate with CA:TRUE.
-    #[derive(Debug)]
-    struct CaUsedAsEndEntity;
-
-    impl fmt::Display for CaUsedAsEndEntity {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("CaUsedAsEndEntity")
-        }
-    }
-
-    impl std::error::Error for CaUsedAsEndEntity {}
-
     #[test]
     fn an_authoritys_own_certificate_is_named_as_the_fault() {
-        let reason = CertificateError::Other(OtherError(Arc::new(CaUsedAsEndEntity)));
+        let reason =
+            CertificateError::Other(OtherError(Arc::new(webpki::Error::CaUsedAsEndEntity)));
         let error = HandshakeError::Tls(Error::InvalidCertificate(reason));
         let text = ClientTrust::System.explain(&error, "h", "--cacert", Some("--insecure"));
         assert!(text.contains("CA:FALSE`, or accept every certificate with --insecure"), "{text}");

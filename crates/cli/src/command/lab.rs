@@ -521,11 +521,16 @@ fn measure(args: &RunArgs) -> anyhow::Result<ExitCode> {
     if !has_valid_run {
         say(format_args!("{}", report::in_words(&outcome)));
     }
-    Ok(match (outcome.interrupted, has_valid_run) {
+    Ok(exit_code(outcome.interrupted, has_valid_run))
+}
+
+/// Returns the exit status of a measurement.
+fn exit_code(is_interrupted: bool, has_valid_run: bool) -> ExitCode {
+    match (is_interrupted, has_valid_run) {
         (true, _) => ExitCode::from(INTERRUPTED),
         (false, false) => ExitCode::from(NO_VALID_RUN),
         (false, true) => ExitCode::SUCCESS,
-    })
+    }
 }
 
 fn show(outcome: &Outcome, directory: &Path, page: &Path) -> anyhow::Result<()> {

@@ -262,7 +262,7 @@ mod tests {
         assert!(!file.contains("<a ") && !file.contains("var("), "{file}");
     }
 
-    /// Regression test: the beginning of the left label was once outside of the picture.
+    /// Regression test: the left label once did not fit into the picture.
     #[test]
     fn both_edges_have_a_label_inside_the_picture() {
         let svg = drawn(1.8, 3.0, None);

@@ -1,5 +1,6 @@
 //! Ctrl-C: stops the measurement and keeps the results so far.
 
+use pollux_sys::ONE_INTERRUPT;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
@@ -12,12 +13,8 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
-
-/// Signals that arrive within this time after the first are the same interrupt: timeout(1) sends its
-/// signal to the command and to the command's process group, so that it arrives twice.
-const ONE_INTERRUPT: Duration = Duration::from_millis(250);
 
 /// Whether the user interrupted the run.
 #[derive(Clone, Debug, Default)]

@@ -2,8 +2,9 @@
 //!
 //! There is one histogram of each kind per second. Untagged histograms are latencies from the scheduled
 //! instant. Those with the tag `service` are service times, and those with the tag `publish` the times that
-//! publications took. Those with the tag `handshake`, which only https URLs have, are TLS handshakes. All values are in nanoseconds, and the "interval max" column is in
-//! milliseconds, which is the tools' own default.
+//! publications took. Those with the tag `handshake`, which only https URLs have, are TLS handshakes. All
+//! values are in nanoseconds, and the "interval max" column is in milliseconds, which is the tools' own
+//! default.
 
 use crate::{histogram::histogram, push::PushReport, record::Interval, report::Report};
 use anyhow::{Context, Result, bail};
@@ -74,11 +75,9 @@ fn write_log(
         .with_base_time(started_at)
         .with_max_value_divisor(MAX_VALUE_DIVISOR);
     let mut log = builder.begin_log_with(&mut out, &mut serializer).context("writing the log")?;
-    let service = Tag::new(tags.service).context("the log does not take this tag")?;
-    let handshake = tags
-        .handshake
-        .map(|name| Tag::new(name).context("the log does not take this tag"))
-        .transpose()?;
+    let tag = |name| Tag::new(name).context("the log does not take this tag");
+    let service = tag(tags.service)?;
+    let handshake = tags.handshake.map(tag).transpose()?;
     for interval in merge(intervals)? {
         let duration = Duration::from_nanos(interval.duration_ns);
         let start = Duration::from_nanos(interval.start_ns);

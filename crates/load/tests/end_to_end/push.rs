@@ -182,10 +182,10 @@ fn a_refusal_is_the_reason_why_nothing_can_be_measured() {
 
 #[test]
 fn the_publisher_connects_again_when_the_server_has_closed_its_idle_connection() {
-    let patience = Duration::from_millis(50);
+    // Longer than the time until the first update, shorter than that between two.
+    let patience = Duration::from_millis(250);
     let server = server_that_waits(patience, |_, _, content, _| vec![content.to_owned()]);
     let mut config = config(&server, 3);
-    // Much longer than the server waits.
     config.rate_rps = 2.0;
     let report = run(&config);
     assert!(report.is_complete() && report.publications.failed == 0, "{report:?}");

@@ -25,7 +25,7 @@ pub(super) fn run(worker: &ThreadWorker, ready: &Sender<WorkerInfo>) -> anyhow::
     let running = Arc::new(ThreadCount::default());
     let scoreboard = &worker.plan.scoreboard;
     let (mut has_warned_of_limit, mut has_warned_of_threads) = (false, false);
-    let warn_once = |has_warned: &mut bool, what: &str| {
+    let warn_once = |has_warned: &mut bool, what: std::fmt::Arguments<'_>| {
         if !std::mem::replace(has_warned, true) {
             tracing::warn!("{what}; new connections wait meanwhile. (Reported once.)");
         }
@@ -38,10 +38,12 @@ pub(super) fn run(worker: &ThreadWorker, ready: &Sender<WorkerInfo>) -> anyhow::
                 break Some(slot);
             }
             let most = worker.plan.max_connections;
-            let what = format!(
-                "all {most} threads that --max-connections or the limit of open files allows are busy"
+            warn_once(
+                &mut has_warned_of_limit,
+                format_args!(
+                    "all {most} threads that --max-connections or the limit of open files allows are busy"
+                ),
             );
-            warn_once(&mut has_warned_of_limit, &what);
             if !engine.pause(scoreboard, worker.plan.queues.of(0)) {
                 break None;
             }
@@ -58,10 +60,12 @@ pub(super) fn run(worker: &ThreadWorker, ready: &Sender<WorkerInfo>) -> anyhow::
         // thread cannot be started, the socket stays here and is not closed.
         let parcel = Arc::new(Mutex::new(Some((socket, slot))));
         while let Err(error) = start(&worker.plan, worker.log.clone(), &parcel, &running, index) {
-            let what = format!(
-                "a thread cannot be started: {error} (`ulimit -u`, pids.max of the cgroup, memory)"
+            warn_once(
+                &mut has_warned_of_threads,
+                format_args!(
+                    "a thread cannot be started: {error} (`ulimit -u`, pids.max of the cgroup, memory)"
+                ),
             );
-            warn_once(&mut has_warned_of_threads, &what);
             if !engine.rest() {
                 scoreboard.leave(index);
                 break;

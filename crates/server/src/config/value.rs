@@ -186,7 +186,7 @@ number_or_text! {
     /// A number from 1, or `inf` for no limit.
     Limit(Option<NonZeroU32>),
     "a number from 1, or \"inf\"",
-    { "anyOf": [{ "type": "integer", "minimum": 1 }, { "type": "string", "pattern": "^([0-9]+|inf)$" }] }
+    { "anyOf": [{ "type": "integer", "minimum": 1 }, { "type": "string", "pattern": "^([1-9][0-9]*|inf)$" }] }
 }
 
 number_or_text! {

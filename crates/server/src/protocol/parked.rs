@@ -24,11 +24,6 @@ pub(crate) struct ParkedExchange {
 }
 
 impl ParkedExchange {
-    /// Returns whether this is the exchange with this number.
-    pub(crate) fn has_number(&self, number: u32) -> bool {
-        self.requests == number
-    }
-
     /// Returns the number of the exchange.
     pub(crate) fn number(&self) -> u32 {
         self.requests

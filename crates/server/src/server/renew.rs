@@ -11,7 +11,7 @@ use crate::{
 use anyhow::{Context, ensure};
 use std::{
     sync::{Arc, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Returns the caches that commands on the control socket refer to: those of all sites.
@@ -22,10 +22,15 @@ pub(super) fn stores_of(config: &Settings) -> Vec<pollux_cache::Store> {
 /// The time in which a stopped server must write the remaining data for --cache-dir.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Waits until the caches in use have written what is left for their directories. The caller of a server must not hold
-/// its caches in order to do this: a reload may replace them.
+/// Waits until the caches in use have written what is left for their directories. Only the server knows these caches,
+/// because a reload may replace them.
 pub(super) fn flush_caches(config: &Settings) {
-    if config.cache_stores().any(|store| !store.flush(FLUSH_PATIENCE)) {
+    let until = Instant::now() + FLUSH_PATIENCE;
+    let is_late = |store: &&pollux_cache::Store| {
+        !store.flush(until.saturating_duration_since(Instant::now()))
+    };
+    // Each of them, also after one that is late.
+    if config.cache_stores().filter(is_late).count() > 0 {
         tracing::warn!("--cache-dir: not all was written within {FLUSH_PATIENCE:?}");
     }
 }

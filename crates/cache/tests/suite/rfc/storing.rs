@@ -252,7 +252,7 @@ fn an_offer_of_another_http_does_not_bypass_the_store() {
         ("TLS/1.0", true),
         ("", true),
         ("websocket", false),
-        ("h2c, echo/1", false),
+        ("h2c, echo/1", true),
         ("https/1", false),
     ] {
         let fields = format!("Connection: Upgrade\r\nUpgrade: {protocols}\r\n");

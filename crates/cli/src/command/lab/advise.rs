@@ -34,9 +34,5 @@ pub(super) fn run(question: Question) -> anyhow::Result<ExitCode> {
     let advice = question.advice(&outcome);
     super::print_all(&question.text(&advice))?;
     let has_valid_run = advice.iter().any(|it| it.measured.is_ok());
-    Ok(match (outcome.interrupted, has_valid_run) {
-        (true, _) => ExitCode::from(super::INTERRUPTED),
-        (false, false) => ExitCode::from(super::NO_VALID_RUN),
-        (false, true) => ExitCode::SUCCESS,
-    })
+    Ok(super::exit_code(outcome.interrupted, has_valid_run))
 }

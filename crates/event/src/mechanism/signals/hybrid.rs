@@ -10,7 +10,7 @@
 //! that the kernel does not discard signals for them.
 //!
 //! Eventfds, timerfds and epoll sets send no signals; only the partner reports them. While one is
-//! registered, the hybrid stays with its partner. Regular files are refused.
+//! registered, the hybrid stays with its partner. Files that are always ready are refused.
 //!
 //! # Switching to the partner
 //! The hybrid switches when the signal queue overflows, or when it has taken `high` signals without

@@ -48,7 +48,7 @@ fn coverage(on_all_blocks: bool) -> f64 {
     f64::from(covered) / f64::from(DRAWS)
 }
 
-/// Regression test: such an interval once covered 83 to 91 %.
+/// Regression test: such an interval was once too narrow, because the blocks of a half share their choice.
 #[test]
 fn the_interval_of_two_best_figures_covers_what_it_says() {
     let (now, before) = (coverage(true), coverage(false));

@@ -39,7 +39,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     pub(super) fn is_parked(&self, id: ExchangeId) -> bool {
         let slot = self.table.get(id.client.fd);
         slot.filter(|slot| slot.generation() == id.client.generation).is_some_and(|slot| {
-            matches!(&slot.peer, Peer::Parked(parked) if parked.exchange.has_number(id.number))
+            matches!(&slot.peer, Peer::Parked(parked) if parked.exchange.number() == id.number)
         })
     }
 
@@ -47,6 +47,9 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     pub(super) fn unpark(&mut self, fd: RawFd) -> bool {
         let Self { service, rules, worker, reactor, table, .. } = self;
         let Some(slot) = table.get_mut(fd) else { return false };
+        if !matches!(slot.peer, Peer::Parked(_)) {
+            return false;
+        }
         let client = ClientId { fd, generation: slot.generation() };
         // `Clock::after` adds a tick, which the deadline has already.
         let next = worker.clock.tick().saturating_add(1);

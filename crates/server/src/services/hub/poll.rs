@@ -213,12 +213,14 @@ impl Hub {
         let ParkedPoll { last_id, subscriber, is_new, has_query_token } = parked;
         let (audience, cursor) = self.subscribers.position(subscriber)?;
         let connection = connection_of(exchange.client);
-        let extra = self.extras.get_mut(&connection);
-        let responder = extra.and_then(|extra| extra.responder.take());
-        let responder = responder.map_or_else(Responder::for_hub, |responder| *responder);
-        if self.extras.get(&connection).is_some_and(Extra::is_empty) {
-            self.extras.remove(&connection);
+        let mut responder = None;
+        if let Some(extra) = self.extras.get_mut(&connection) {
+            responder = extra.responder.take();
+            if extra.is_empty() {
+                self.extras.remove(&connection);
+            }
         }
+        let responder = responder.map_or_else(Responder::for_hub, |responder| *responder);
         self.polls.insert(connection, exchange.number);
         let alarm = context.reactor.timer(left, EventTarget::Exchange(exchange));
         let reader = Reader { audience, cursor, is_new, last_id, has_query_token };

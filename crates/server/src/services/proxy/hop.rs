@@ -46,13 +46,6 @@ pub(super) fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|member| !member.is_empty())
 }
 
-/// Returns whether a connection is never switched to this protocol of `Upgrade`. Another HTTP would bypass
-/// all checks of this proxy, and so would TLS.
-pub(super) fn is_never_switched_to(protocol: &[u8]) -> bool {
-    let name = protocol.split(|&byte| byte == b'/').next().unwrap_or_default();
-    [&b"h2c"[..], b"h2", b"http", b"tls"].iter().any(|never| name.eq_ignore_ascii_case(never))
-}
-
 /// Returns whether a field always concerns only one connection. This includes `Transfer-Encoding` and
 /// `Content-Length`: a proxy that forwards a message frames it again.
 pub(super) fn is_hop_by_hop(name: &[u8]) -> bool {

@@ -9,6 +9,7 @@ use pollux_http::{
     fields::Fields,
     reply::{Content, ReplyHead},
     request::Version,
+    upgrade::is_http_or_tls,
 };
 
 /// The status that is logged for a client that disconnected before it had a reply: the code that nginx uses.
@@ -207,7 +208,7 @@ fn put_fields(
 fn put_protocols(out: &mut Vec<u8>, head: &ReplyHead<'_>) {
     let fields = head.fields().filter(|field| field.is(b"upgrade"));
     let members = fields.flat_map(|field| hop::members(field.value));
-    let protocols: Vec<_> = members.filter(|name| !hop::is_never_switched_to(name)).collect();
+    let protocols: Vec<_> = members.filter(|name| !is_http_or_tls(name)).collect();
     if !protocols.is_empty() {
         hop::put_line(out, b"Upgrade", &protocols.join(&b", "[..]));
         hop::put_line(out, b"Connection", b"upgrade");

@@ -9,6 +9,7 @@ use crate::{config::HostPolicy, log::request_id, settings::FrontendConfig};
 use pollux_http::{
     fields::Fields,
     request::{Framing, KnownField, Method, Request, Target, Version, WriteError, Writer},
+    upgrade::may_be_forwarded,
 };
 use std::borrow::Cow;
 
@@ -252,9 +253,7 @@ fn upgrade<'b>(request: &Request<'b>, named: &ConnectionOptions<'_>) -> Option<&
     }
     let mut lines = request.fields().filter(|field| field.is(b"upgrade"));
     let protocols = lines.next()?.value;
-    let mut members = hop::members(protocols).peekable();
-    let is_taken = members.peek().is_some() && lines.next().is_none();
-    (is_taken && !members.any(hop::is_never_switched_to)).then_some(protocols)
+    (lines.next().is_none() && may_be_forwarded(protocols)).then_some(protocols)
 }
 
 /// Returns whether one of these fields is among `lines`.

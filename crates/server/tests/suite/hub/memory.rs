@@ -1,4 +1,4 @@
-//! What a client that waits costs in user memory, in addition to its connection, and what many of them cost others.
+//! Clients that wait: what one costs in user memory beyond its connection, and how parked polls end.
 
 use super::*;
 use pollux_server::{
@@ -59,7 +59,7 @@ fn a_client_that_waits_costs_at_most_64_bytes() {
     assert!(costs.iter().all(|bytes| (32..=MAX_BYTES).contains(bytes)), "{costs:?}");
 }
 
-/// One update wakes many polls, a few in each iteration, so that other clients are served meanwhile.
+/// One update answers many parked polls, and their connections continue.
 #[test]
 fn many_polls_get_one_update() {
     raise_descriptor_limit();

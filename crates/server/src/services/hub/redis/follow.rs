@@ -365,8 +365,8 @@ mod tests {
     };
     use pollux_hub::update::Publication;
 
-    #[test]
-    fn an_update_has_its_age_but_not_more_than_the_log_can_have_missed() {
+    /// Returns a hub, and a follower of its Redis, which is not connected.
+    fn follower() -> (Arc<HubShared>, Follower) {
         let config = Arc::new(HubConfig::new("/hub"));
         let owner = HubShared::open(&config, "http://h", 1).unwrap();
         let HubStoreConfig::Redis(url) = "redis://127.0.0.1:1".parse().unwrap() else {
@@ -374,7 +374,13 @@ mod tests {
         };
         let (store, _) = RedisHubStore::new(&url, &config);
         let age = config.limits.history_age;
-        let mut follower = Follower::new(store.redis.clone(), Arc::downgrade(&owner), age);
+        let follower = Follower::new(store.redis.clone(), Arc::downgrade(&owner), age);
+        (owner, follower)
+    }
+
+    #[test]
+    fn an_update_has_its_age_but_not_more_than_the_log_can_have_missed() {
+        let (owner, mut follower) = follower();
         let take = |follower: &mut Follower, number: u64| {
             let publication = Publication { topics: vec!["a".into()], ..Publication::default() };
             let record = Record { id: number.to_string(), at: unix_time() - 60, publication };
@@ -394,18 +400,11 @@ mod tests {
     /// any more, which its subscribers name when they connect again.
     #[test]
     fn the_newest_update_is_loaded_whatever_its_age() {
-        let config = Arc::new(HubConfig::new("/hub"));
-        let owner = HubShared::open(&config, "http://h", 1).unwrap();
-        let HubStoreConfig::Redis(url) = "redis://127.0.0.1:1".parse().unwrap() else {
-            panic!("another store")
-        };
-        let (store, _) = RedisHubStore::new(&url, &config);
-        let age = config.limits.history_age;
-        let mut follower = Follower::new(store.redis.clone(), Arc::downgrade(&owner), age);
+        let (owner, mut follower) = follower();
         let end = EntryId { epoch: 1, number: 3 };
         for number in 1..=3 {
             let publication = Publication { topics: vec!["a".into()], ..Publication::default() };
-            let at = unix_time() - age.as_secs() - 60;
+            let at = unix_time() - follower.history_age.as_secs() - 60;
             let record = Record { id: number.to_string(), at, publication };
             follower.take(&owner, (EntryId { epoch: 1, number }, Ok(record)), end);
         }
