@@ -17,7 +17,7 @@ use std::{
     io,
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering},
         mpsc::{Receiver, Sender, channel},
     },
     thread,
@@ -30,8 +30,9 @@ const QUEUE_BYTES_MAX: u64 = 16 << 20;
 const INDEX_BYTES_MAX: u64 = 256 << 20;
 /// The maximum number of queued loads. Further requests are forwarded to the origin.
 const LOADS_MAX: usize = 1024;
-/// The number of groups of keys. A removal cancels only the queued writes of its own group.
-const GROUPS: usize = 256;
+/// The number of groups of keys. A removal cancels only the queued writes of its own group, which are
+/// rarely those of another URL: the groups need half a megabyte, and few writes are queued in each.
+const GROUPS: usize = 1 << 16;
 
 /// The time for which the disk thread waits for a directory that another process uses. A server that
 /// is succeeded releases it at the end of the upgrade, which may take a minute.
@@ -54,7 +55,7 @@ pub(crate) enum Job {
     Write {
         hash: u64,
         object: Object,
-        removals: u64,
+        removals: u32,
     },
     /// Read a file and store its object in memory.
     Load {
@@ -79,6 +80,15 @@ pub(crate) enum Job {
     Flush(Sender<()>),
 }
 
+/// The counters of a group of keys.
+#[derive(Debug, Default)]
+struct Group {
+    /// The number of removals. A write that was queued before a removal must not take effect after it.
+    removals: AtomicU32,
+    /// The number of queued writes, whose files are not in the index yet.
+    writes: AtomicU32,
+}
+
 /// The disk tier as the store uses it.
 #[derive(Debug)]
 pub(crate) struct DiskTier {
@@ -86,9 +96,7 @@ pub(crate) struct DiskTier {
     jobs: Sender<Job>,
     queued_bytes: AtomicU64,
     queued_loads: AtomicUsize,
-    /// The number of removals per group of keys. A write that was queued before a removal must not
-    /// take effect after it.
-    removals: [AtomicU64; GROUPS],
+    groups: Box<[Group]>,
     failures: AtomicU64,
     /// [`WAITING`], [`OPEN`] or [`RELEASED`].
     state: AtomicU8,
@@ -106,7 +114,7 @@ impl DiskTier {
             jobs,
             queued_bytes: AtomicU64::new(0),
             queued_loads: AtomicUsize::new(0),
-            removals: [const { AtomicU64::new(0) }; GROUPS],
+            groups: (0..GROUPS).map(|_| Group::default()).collect(),
             failures: AtomicU64::new(0),
             state: AtomicU8::new(WAITING),
             limit,
@@ -115,8 +123,12 @@ impl DiskTier {
         (disk, queue)
     }
 
-    fn removals(&self, hash: u64) -> &AtomicU64 {
-        &self.removals[hash as usize % GROUPS]
+    fn group(&self, hash: u64) -> &Group {
+        &self.groups[hash as usize % GROUPS]
+    }
+
+    fn removals(&self, hash: u64) -> &AtomicU32 {
+        &self.group(hash).removals
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
@@ -186,13 +198,17 @@ impl DiskTier {
             return;
         }
         if self.queued_bytes.load(Ordering::Relaxed) + bytes > QUEUE_BYTES_MAX {
-            // A removal also cancels queued writes of other URLs, so it is made only if it is needed.
-            if self.index().has(hash, object.key()) {
+            // A removal may also cancel queued writes of other URLs, so it is made only if it may be
+            // needed. The index is examined last: a write leaves the queue when its file is there.
+            let is_incomplete = self.state() == WAITING;
+            let is_queued = || self.group(hash).writes.load(Ordering::SeqCst) > 0;
+            if is_incomplete || is_queued() || self.index().has(hash, object.key()) {
                 self.remove(hash, object.key());
             }
             return;
         }
         self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.group(hash).writes.fetch_add(1, Ordering::SeqCst);
         let removals = self.removals(hash).load(Ordering::SeqCst);
         let _ = self.jobs.send(Job::Write { hash, object: object.clone(), removals });
     }
@@ -218,8 +234,8 @@ impl DiskTier {
 
     /// Removes the files for which `matches`, given key and tags, is true.
     pub(crate) fn purge(&self, matches: impl Fn(&[u8], &[Box<[u8]>]) -> bool) -> usize {
-        for group in &self.removals {
-            group.fetch_add(1, Ordering::SeqCst);
+        for group in &self.groups {
+            group.removals.fetch_add(1, Ordering::SeqCst);
         }
         let hashes = self.hashes();
         let mut count = 0;
@@ -405,6 +421,7 @@ impl<F: Directory> DiskWorker<F> {
                     disk.failures.fetch_add(1, Ordering::Relaxed);
                 }
                 self.log_write_outcome(written);
+                disk.group(hash).writes.fetch_sub(1, Ordering::SeqCst);
                 disk.queued_bytes.fetch_sub(object.weight(), Ordering::Relaxed);
             }
             Job::Load { hash, number, ticket } => {
@@ -472,7 +489,7 @@ impl<F: Directory> DiskWorker<F> {
         disk: &DiskTier,
         hash: u64,
         object: &Object,
-        removals: u64,
+        removals: u32,
     ) -> io::Result<()> {
         let number = self.next;
         self.next += 1;
@@ -487,6 +504,8 @@ impl<F: Directory> DiskWorker<F> {
         self.remove(&gone);
         let is_wanted = || disk.removals(hash).load(Ordering::SeqCst) == removals;
         if !is_wanted() {
+            // Another URL of the group may have been removed. What the object replaces is outdated.
+            self.remove_replaced(disk, hash, object);
             return Ok(());
         }
         let new = format!("{number:016x}{TEMPORARY_SUFFIX}");
@@ -505,7 +524,13 @@ impl<F: Directory> DiskWorker<F> {
         let gone = {
             // Check under the lock: a concurrent removal is either seen here, or finds this entry.
             let mut index = disk.index();
-            if is_wanted() { index.put(hash, number, bytes, object, tags) } else { vec![number] }
+            if is_wanted() {
+                index.put(hash, number, bytes, object, tags)
+            } else {
+                let mut gone = index.remove_replaced(hash, object);
+                gone.push(number);
+                gone
+            }
         };
         self.remove(&gone);
         Ok(())
