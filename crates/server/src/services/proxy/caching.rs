@@ -5,8 +5,8 @@ use super::{
     cache_state::{CacheState, Report},
     exchange::{AwaitedFetch, Phase, SentRequest, State, alarm_after},
     failure::Failure,
-    hop::put_added_fields,
     notifier,
+    reply::put_added_fields,
     request::RequestFacts,
 };
 use crate::reactor::WakeReason;

@@ -1,7 +1,6 @@
 //! The fields of a message that concern only one connection, and are not forwarded (RFC 9110 §7.6.1).
 
-use crate::{config::HSTS, protocol::rules::Rules};
-use pollux_http::fields::{Field, Fields};
+use pollux_http::fields::Field;
 
 /// The maximum number of `Connection` lines of one message; a message with more is refused. One line is
 /// usual.
@@ -112,19 +111,6 @@ pub(super) fn put_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
-}
-
-/// Appends the configured fields to the lines of a head, of which those from `start` on are the origin's. A response
-/// has at most one Strict-Transport-Security (RFC 6797 §7.1). Browsers obey the first one, so the origin's stays.
-pub(super) fn put_added_fields(out: &mut Vec<u8>, start: usize, rules: &Rules) {
-    let is_hsts = |field: &Field<'_>| field.is(HSTS.as_bytes());
-    let has_hsts = rules.adds_hsts && Fields::new(&out[start..]).any(|field| is_hsts(&field));
-    if !has_hsts {
-        return out.extend_from_slice(&rules.added_fields);
-    }
-    for field in Fields::new(&rules.added_fields).filter(|field| !is_hsts(field)) {
-        put_line(out, field.name, field.value);
-    }
 }
 
 #[cfg(test)]

@@ -4,9 +4,13 @@ use super::{
     hop::{self, ConnectionOptions, TooManyLines},
     request::RequestFacts,
 };
-use crate::service::{Flow, RequestContext, ResponseWriter};
+use crate::{
+    config::HSTS,
+    protocol::rules::Rules,
+    service::{Flow, RequestContext, ResponseWriter},
+};
 use pollux_http::{
-    fields::Fields,
+    fields::{Field, Fields},
     reply::{Content, ReplyHead},
     request::Version,
     upgrade::is_http_or_tls,
@@ -138,7 +142,7 @@ impl Reply {
                 out.extend_from_slice(context.worker.clock.date().line());
             }
             out.extend_from_slice(lines);
-            hop::put_added_fields(out, start, context.rules);
+            put_added_fields(out, start, context.rules);
         });
         let _ = match head.content {
             _ if head.status == 101 => {
@@ -202,6 +206,19 @@ fn put_fields(
         put_protocols(out, head);
     }
     has_date
+}
+
+/// Appends the configured fields to the lines of a head, of which those from `start` on are the origin's. A response
+/// has at most one Strict-Transport-Security (RFC 6797 §7.1). Browsers obey the first one, so the origin's stays.
+pub(super) fn put_added_fields(out: &mut Vec<u8>, start: usize, rules: &Rules) {
+    let is_hsts = |field: &Field<'_>| field.is(HSTS.as_bytes());
+    let has_hsts = rules.adds_hsts && Fields::new(&out[start..]).any(|field| is_hsts(&field));
+    if !has_hsts {
+        return out.extend_from_slice(&rules.added_fields);
+    }
+    for field in Fields::new(&rules.added_fields).filter(|field| !is_hsts(field)) {
+        hop::put_line(out, field.name, field.value);
+    }
 }
 
 /// Appends `Upgrade` with those of the protocols in a 426 to which this proxy can switch, if there are any.
