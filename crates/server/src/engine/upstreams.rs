@@ -92,6 +92,12 @@ pub(super) trait UpstreamDriver: Sized {
         let _ = (id, fd, is_paused);
     }
 
+    /// Receives what has arrived on an upstream connection before it broke: the peer may have answered before
+    /// it closed the connection. Called after a send has failed.
+    fn receive_last(&mut self, id: UpstreamId, fd: RawFd) {
+        let _ = (id, fd);
+    }
+
     /// Closes the transport of an upstream connection that has ended.
     fn close_upstream(&mut self, id: UpstreamId, fd: RawFd);
 
@@ -259,7 +265,10 @@ pub(super) trait UpstreamDriver: Sized {
         self.count_sent(sent);
         let is_paused = match outcome {
             Ok(sent) => matches!(sent, SendOutcome::Paused),
-            Err(error) => return self.fail_upstream(id, UpstreamError::of(&error)),
+            Err(error) => {
+                self.receive_last(id, fd);
+                return self.fail_upstream(id, UpstreamError::of(&error));
+            }
         };
         if notifies && !self.deliver(to, Event::UpstreamRoom(id)) {
             return self.end_upstream(id);
@@ -269,11 +278,13 @@ pub(super) trait UpstreamDriver: Sized {
 
     /// Closes an upstream connection, and delivers the reason to its receiver.
     fn fail_upstream(&mut self, id: UpstreamId, why: UpstreamError) {
-        let Some(to) = self.parts().1.reactor.upstreams.get(id).map(|upstream| upstream.to) else {
-            return;
-        };
+        let Some(upstream) = self.parts().1.reactor.upstreams.get(id) else { return };
+        let (to, is_closed) = (upstream.to, upstream.is_closed);
         self.end_upstream(id);
-        self.deliver(to, Event::Failed(id, why));
+        // A service that has closed the connection expects no further event of it.
+        if !is_closed {
+            self.deliver(to, Event::Failed(id, why));
+        }
     }
 
     /// Closes and removes an upstream connection.

@@ -22,6 +22,9 @@ use std::{
     os::fd::{AsFd, AsRawFd, RawFd},
 };
 
+/// The maximum number of reads, each of up to 16 KiB, from an upstream connection that is broken.
+const LAST_READS: u32 = 64;
+
 impl<M: Mechanism, A: Service> UpstreamDriver for Engine<M, A> {
     type Service = A;
 
@@ -108,6 +111,29 @@ impl<M: Mechanism, A: Service> UpstreamDriver for Engine<M, A> {
             self.requeue(fd);
         }
         self.watch_upstream(id, fd);
+    }
+
+    fn receive_last(&mut self, id: UpstreamId, _: RawFd) {
+        let mut buffer = std::mem::take(&mut self.upstream_input);
+        buffer.resize(UPSTREAM_INPUT_BYTES, 0);
+        for _ in 0..LAST_READS {
+            let Some((upstream, transport)) = self.upstream(id) else { break };
+            if upstream.is_closed || upstream.has_ended || upstream.is_paused {
+                break;
+            }
+            let to = upstream.to;
+            // The end of the input is not delivered: after a reset it proves nothing.
+            match transport.receive(&mut buffer) {
+                Ok(received) if received > 0 => {
+                    if !self.deliver(to, Event::Received(id, &buffer[..received])) {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                _ => break,
+            }
+        }
+        self.upstream_input = buffer;
     }
 
     fn close_upstream(&mut self, _: UpstreamId, fd: RawFd) {

@@ -147,6 +147,34 @@ fn an_answer_before_the_whole_request_is_passed_on_at_once() {
     fixture.stop();
 }
 
+/// Regression: an origin that refuses a body may close its connection while the rest is being sent. The
+/// answer had arrived, but was lost with the send that failed.
+#[test]
+fn an_answer_before_the_origin_closes_its_connection_is_passed_on() {
+    on_every_engine(|engine| {
+        let origin = Origin::start(|request| {
+            request.say("HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\n\r\nno");
+            // The body is unread, so the connection is reset.
+            false
+        });
+        let fixture = Fixture::new(&[&origin.url()], |config, _| {
+            serve_with(config, engine);
+            config.limits.body = u64::MAX;
+        });
+        let body = vec![b'x'; 1 << 20];
+        let head = format!("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n", body.len());
+        // Whether an answer was lost depended on the moment: of 30, about 20 were.
+        for _ in 0..30 {
+            let mut client = fixture.client();
+            client.send(&head);
+            client.send(&body);
+            let reply = client.reply();
+            assert_eq!((reply.status, &*reply.text()), (413, "no"), "{engine}");
+        }
+        fixture.stop();
+    });
+}
+
 #[test]
 fn trailers_are_forwarded_both_ways_where_they_are_accepted() {
     let origin = Origin::start(|request| {
