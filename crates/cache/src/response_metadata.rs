@@ -197,7 +197,8 @@ pub(crate) fn is_heuristic(status: u16) -> bool {
 }
 
 /// Whether this cache implements the caching rules of the status (§3, §5.2.2.3). Excludes 304,
-/// which refers to another response, and 416, which refers to the range of one request.
+/// which refers to another response, 416, which refers to the range of one request, and 426, which
+/// refers to one connection.
 pub(crate) fn is_understood(status: u16) -> bool {
     is_heuristic(status)
         || matches!(
@@ -211,7 +212,6 @@ pub(crate) fn is_understood(status: u16) -> bool {
                 | 415
                 | 417
                 | 421..=422
-                | 426
                 | 429
                 | 431
                 | 500

@@ -75,8 +75,9 @@ pub(crate) fn check_storable(
         return Err(Refusal::NoStore);
     }
     // 304 is not a representation. 416 concerns the range of one request (RFC 9110 §15.5.17), and
-    // stored it would answer all requests. A part must have a valid range (§3.3).
-    if matches!(metadata.status, 0..200 | 304 | 416 | 600..)
+    // stored it would answer all requests. 426 must have `Upgrade` (§15.5.22), which concerns one
+    // connection and is not stored. A part must have a valid range (§3.3).
+    if matches!(metadata.status, 0..200 | 304 | 416 | 426 | 600..)
         || metadata.status == PARTIAL && metadata.part.is_none()
         || directives.must_understand && !is_understood(metadata.status)
         || !(metadata.is_explicit() || is_heuristic(metadata.status))
@@ -155,6 +156,7 @@ mod tests {
             ),
             (304, "Cache-Control: max-age=9\r\n", Err(Refusal::Status)),
             (416, "Cache-Control: max-age=9\r\n", Err(Refusal::Status)),
+            (426, "Cache-Control: max-age=9\r\n", Err(Refusal::Status)),
             (302, "ETag: \"a\"\r\n", Err(Refusal::Status)),
             (302, "Cache-Control: max-age=9\r\n", Ok(())),
             (599, "Cache-Control: max-age=9\r\n", Ok(())),
