@@ -335,7 +335,25 @@ impl DevPoll {
         }
         self.found = sys::devpoll_wait(self.device.as_fd(), &[], &mut self.results, 0)
             .map_err(Error::io("ioctl DP_POLL"))?;
+        self.take_wake_up();
         Ok(self.found + self.refused.len())
+    }
+
+    /// Whether the last wait reported `fd`, and its result has not been taken.
+    #[inline]
+    pub(super) fn is_reported(&self, fd: RawFd) -> bool {
+        (self.next..self.found).any(|index| self.results.get(index).fd == fd)
+    }
+
+    /// Drains the waker if it is reported. The wait does this: a wake-up that follows is for the next
+    /// wait, even if the events of this one have not been taken yet.
+    #[inline]
+    fn take_wake_up(&self) {
+        if let Some(waker) = &self.waker
+            && self.is_reported(waker.as_fd().as_raw_fd())
+        {
+            waker.drain();
+        }
     }
 
     /// Adds the waker's reading end to the set at once.
@@ -380,6 +398,7 @@ impl Mechanism for DevPoll {
                     self.batch.clear();
                 }
                 self.found = found;
+                self.take_wake_up();
                 Ok(found + self.refused.len())
             }
             Err(source) if !self.batch.is_empty() => self.recover_failed_update(source),
@@ -398,20 +417,13 @@ impl Mechanism for DevPoll {
         while self.next < self.found {
             let result = self.results.get(self.next);
             self.next += 1;
-            // Drop results for an earlier registration of the number.
-            match self.registrations.by_fd(result.fd) {
-                Some((token, _)) if self.changes.is_current(result.fd) => {
-                    let readiness = Readiness::from_poll_bits(u32::from(result.revents as u16));
-                    return Some(Event { token, readiness });
-                }
-                Some(_) => {}
-                None => {
-                    if let Some(waker) = &self.waker
-                        && waker.as_fd().as_raw_fd() == result.fd
-                    {
-                        waker.drain();
-                    }
-                }
+            // Drop results for an earlier registration of the number. The waker's number has none, and
+            // the wait has drained it.
+            if let Some((token, _)) = self.registrations.by_fd(result.fd)
+                && self.changes.is_current(result.fd)
+            {
+                let readiness = Readiness::from_poll_bits(u32::from(result.revents as u16));
+                return Some(Event { token, readiness });
             }
         }
         None

@@ -141,6 +141,23 @@ impl Poll {
         self.positions[fd as usize] = NO_ENTRY;
     }
 
+    /// Drains the waker if it is reported. The wait does this: a wake-up that follows is for the next
+    /// wait, even if the events of this one have not been taken yet.
+    #[inline]
+    fn take_wake_up(&mut self) {
+        let Some(waker) = &self.waker else { return };
+        let position = self.positions[waker.as_fd().as_raw_fd() as usize] as usize;
+        if std::mem::take(&mut self.entries[position].revents) != 0 {
+            waker.drain();
+        }
+    }
+
+    /// Whether the last wait reported `fd`, which is in the set, and its result has not been taken.
+    #[inline]
+    pub(super) fn is_reported(&self, fd: RawFd) -> bool {
+        self.entries[self.positions[fd as usize] as usize].revents != 0
+    }
+
     /// The next ready entry: its descriptor and its result, which is cleared.
     #[inline]
     fn next_result(&mut self) -> Option<(RawFd, u32)> {
@@ -182,6 +199,7 @@ impl Mechanism for Poll {
         self.event_budget = ready.min(self.max_events);
         if ready > 0 {
             self.unscanned = self.entries.len();
+            self.take_wake_up();
         }
         Ok(self.event_budget)
     }
@@ -189,16 +207,9 @@ impl Mechanism for Poll {
     #[inline]
     fn next_event(&mut self) -> Option<Event> {
         while let Some((fd, bits)) = self.next_result() {
-            match self.registrations.by_fd(fd) {
-                Some((token, _)) => {
-                    return Some(Event { token, readiness: Readiness::from_poll_bits(bits) });
-                }
-                // The waker's entry, the only one without a registration.
-                None => {
-                    if let Some(waker) = &self.waker {
-                        waker.drain();
-                    }
-                }
+            // Only the waker's entry has no registration, and the wait has taken its result.
+            if let Some((token, _)) = self.registrations.by_fd(fd) {
+                return Some(Event { token, readiness: Readiness::from_poll_bits(bits) });
             }
         }
         None

@@ -185,6 +185,18 @@ impl Select {
         None
     }
 
+    /// Drains the waker if it is reported. The wait does this: a wake-up that follows is for the next
+    /// wait, even if the events of this one have not been taken yet.
+    #[inline]
+    fn take_wake_up(&mut self) {
+        let Some(waker) = &self.waker else { return };
+        let fd = waker.as_fd().as_raw_fd();
+        if self.readable.contains(fd) {
+            self.readable.remove(fd);
+            waker.drain();
+        }
+    }
+
     /// Takes the result of the last wait for `fd`.
     #[inline]
     fn take_readiness(&mut self, fd: RawFd) -> Readiness {
@@ -220,7 +232,10 @@ impl Mechanism for Select {
         self.invalid.clear_words(words);
         self.event_budget = 0;
         match sys::pselect(self.limit, &mut self.readable, &mut self.writable, timeout) {
-            Ok(ready) => Ok(self.begin_scan(ready)),
+            Ok(ready) => {
+                self.take_wake_up();
+                Ok(self.begin_scan(ready))
+            }
             Err(error) => {
                 // The sets are unchanged after an error and must not be mistaken for results.
                 self.readable.clear_words(words);
@@ -241,14 +256,9 @@ impl Mechanism for Select {
     fn next_event(&mut self) -> Option<Event> {
         while let Some(fd) = self.next_result() {
             let readiness = self.take_readiness(fd);
-            match self.registrations.by_fd(fd) {
-                Some((token, _)) => return Some(Event { token, readiness }),
-                // The waker's is the only descriptor in the sets that has no registration.
-                None => {
-                    if let Some(waker) = &self.waker {
-                        waker.drain();
-                    }
-                }
+            // Only the waker's descriptor has no registration, and the wait has taken its result.
+            if let Some((token, _)) = self.registrations.by_fd(fd) {
+                return Some(Event { token, readiness });
             }
         }
         None

@@ -203,6 +203,7 @@ pub fn trials() -> Vec<Trial> {
         STUBBORN: timing::interrupted_wait_returns_early,
         LAZY: changes::modify_reports_if_ready,
         DEAF: waking::wake_comes_to_rest,
+        DEAF: waking::wake_before_the_events_are_taken,
         LEAKS: closing::close_ends_the_connection,
         SHARES: fork::child_changes_are_its_own,
         FORGIVES: changes::add_twice,

@@ -93,8 +93,8 @@ cases! {
         every_event_of_a_batch_closed, number_reused_over_and_over;
     closing: close_ends_the_connection, close_of_many, close_with_unread_data,
         close_of_an_unknown_token;
-    waking: wake_a_running_wait, wake_the_next_wait, wake_comes_to_rest, many_wakers,
-        wake_does_not_hide_events;
+    waking: wake_a_running_wait, wake_the_next_wait, wake_before_the_events_are_taken,
+        wake_comes_to_rest, many_wakers, wake_does_not_hide_events;
     timing: zero_does_not_wait, finite_is_never_early, infinite_waits_for_data,
         longest_time_is_accepted, interrupted_wait_returns_early, busy_set_keeps_the_zero;
     scale: one_of_many, half_of_many, all_of_many, no_descriptor_starves,

@@ -47,6 +47,23 @@ pub fn wake_the_next_wait<M: Mechanism>(subject: &Subject) {
     assert_eq!(fixture.next_event(), None);
 }
 
+/// A wake-up after a wait has returned is for the next wait, even if the events of the first wait are
+/// taken only after it.
+pub fn wake_before_the_events_are_taken<M: Mechanism>(subject: &Subject) {
+    let mut fixture = Fixture::<M>::new(subject);
+    let waker = fixture.waker().expect("waker");
+    for _ in 0..3 {
+        let start = Instant::now();
+        waker.wake();
+        fixture.wait(Some(patience())).expect("wait");
+        waker.wake();
+        assert_eq!(fixture.next_event(), None);
+        fixture.wait(Some(patience())).expect("wait");
+        assert!(start.elapsed() < patience(), "a wake-up was lost");
+        assert_eq!(fixture.next_event(), None);
+    }
+}
+
 /// Many wake-ups make one wait return, and the next sleeps again.
 pub fn wake_comes_to_rest<M: Mechanism>(subject: &Subject) {
     let mut fixture = Fixture::<M>::new(subject);

@@ -60,6 +60,13 @@ impl Instance {
         self.events.len() - self.next
     }
 
+    /// Whether an event of `token` is among those that have not been taken.
+    #[inline]
+    pub(crate) fn is_reported(&self, token: Token) -> bool {
+        let bits = token.to_bits();
+        self.events[self.next..].iter().any(|&EpollEvent { u64: data, .. }| data == bits)
+    }
+
     /// epoll_wait(2); discards events that have not been taken.
     #[inline]
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {

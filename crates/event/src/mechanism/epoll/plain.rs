@@ -102,6 +102,12 @@ impl<V: Variant> Epoll<V> {
         &self.instance.registrations
     }
 
+    /// Whether an event of `token` has been reported and not been taken.
+    #[inline]
+    pub(crate) fn is_reported(&self, token: Token) -> bool {
+        self.instance.is_reported(token)
+    }
+
     #[inline]
     fn bits(interest: Interest) -> u32 {
         let wanted = if V::BOTH_DIRECTIONS { Interest::all() } else { interest };

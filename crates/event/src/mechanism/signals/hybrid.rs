@@ -304,7 +304,7 @@ impl Hybrid {
                     return Ok(Some(0));
                 }
             }
-            let found = polling!(&mut self.partner, partner => partner.wait(Some(Duration::ZERO)))?;
+            let found = self.wait_with_partner(Some(Duration::ZERO))?;
             if found > 0 {
                 if found as u64 > self.low {
                     self.quiet_since = None;
@@ -346,12 +346,23 @@ impl Hybrid {
         Ok((waited.found > 0).then_some(waited.found))
     }
 
+    /// Waits with the partner. Empties the waker's pipe if it is reported: a wake-up that follows is
+    /// for the next wait, even if the events of this one have not been taken yet.
+    #[inline]
+    fn wait_with_partner(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
+        let found = polling!(&mut self.partner, partner => partner.wait(timeout))?;
+        if found > 0 && self.waker_token.is_some_and(|token| self.partner.is_reported(token)) {
+            self.signals.drain_waker();
+        }
+        Ok(found)
+    }
+
     /// Waits with the partner, at most until the earliest time at which the hybrid may return to
     /// signals; `None` when it returns.
     fn wait_for_partner(&mut self, timeout: Option<Duration>) -> Result<Option<usize>, Error> {
         if self.unarmed.unsupported() > 0 {
             self.quiet_since = None;
-            return polling!(&mut self.partner, partner => partner.wait(timeout)).map(Some);
+            return self.wait_with_partner(timeout).map(Some);
         }
         let stay = self.dwell * self.factor;
         let started_at = Instant::now();
@@ -361,7 +372,7 @@ impl Hybrid {
         }
         let left = stay - quiet_for.unwrap_or_default();
         let time = if timeout.is_none_or(|time| left < time) { Some(left) } else { timeout };
-        let found = polling!(&mut self.partner, partner => partner.wait(time))?;
+        let found = self.wait_with_partner(time)?;
         // The time starts with the wait, so that handling a large batch does not count as low load.
         self.quiet_since = match self.quiet_since {
             _ if found as u64 > self.low => None,
@@ -381,7 +392,7 @@ impl Hybrid {
     /// Drains the partner after signals have begun to queue; `None` when it is drained.
     fn drain_partner(&mut self) -> Result<Option<usize>, Error> {
         if !self.level {
-            let found = polling!(&mut self.partner, partner => partner.wait(Some(Duration::ZERO)))?;
+            let found = self.wait_with_partner(Some(Duration::ZERO))?;
             if found > 0 {
                 return Ok(Some(found));
             }
@@ -503,9 +514,8 @@ impl Mechanism for Hybrid {
             loop {
                 let event = polling!(&mut self.partner, partner => partner.next_event());
                 match event {
-                    Some(event) if Some(event.token) == self.waker_token => {
-                        self.signals.drain_waker();
-                    }
+                    // The wait has emptied the waker's pipe.
+                    Some(event) if Some(event.token) == self.waker_token => {}
                     Some(event) if self.mode == Mode::Partner => {
                         self.count_event(event.token);
                         break Some(event);

@@ -1,7 +1,7 @@
 //! The polling side of `hybrid`: its partner.
 
 use crate::mechanism::{devpoll::DevPoll, epoll::EpollEdge, poll::Poll};
-use crate::{Error, Mechanism, Options, options::own::choice, registration::Registrations};
+use crate::{Error, Mechanism, Options, Token, options::own::choice, registration::Registrations};
 
 choice! {
     /// Which mechanism waits under load.
@@ -50,6 +50,16 @@ impl PollingMechanism {
     #[inline]
     pub(crate) fn registrations(&self) -> &Registrations {
         polling!(self, partner => partner.registrations())
+    }
+
+    /// Whether the last wait reported `token`, which is registered, and its event has not been taken.
+    #[inline]
+    pub(crate) fn is_reported(&self, token: Token) -> bool {
+        match self {
+            Self::Epoll(partner) => partner.is_reported(token),
+            Self::Poll(partner) => partner.is_reported(token.fd),
+            Self::DevPoll(partner) => partner.is_reported(token.fd),
+        }
     }
 
     /// Sends the partner's gathered changes when they fill a batch. No wait sends them while
