@@ -264,7 +264,10 @@ impl<'r, X> Iteration<'r, X> {
     ) {
         let connection = &mut *self.connection;
         connection.requests = connection.requests.saturating_add(1);
+        // What follows a refused CONNECT may be meant for a tunnel: to read it as requests would let other
+        // programs write requests in the client's name (RFC 9931). No service opens a tunnel.
         let alive = request.keep_alive
+            && request.method != Method::Connect
             && handler.keeps_connections()
             && connection.requests < rules.max_requests;
         let mut terms = ExchangeTerms {

@@ -1,6 +1,8 @@
 //! Tests that the output is always the same, regardless of how the input is split, how slowly the peer
 //! takes the output, and in which order the calls occur.
 
+mod ends;
+
 use super::*;
 use crate::stats::Counter;
 use crate::{

@@ -31,8 +31,6 @@ pub(super) fn answer(
 ) -> bool {
     match request.method {
         Method::Connect => {
-            // The following bytes may be meant for a tunnel.
-            context.close_after();
             let reason = "this server leads to no other";
             let page = Page { status: Status::MethodNotAllowed, reason, fields: ALLOW };
             put_page(context, response, request, page);

@@ -45,9 +45,8 @@ pub(super) fn answer(
             }
         }
         _ => {
-            // It is unknown whether an announced body follows (RFC 9110 §10.1.1), and whether the bytes after
-            // CONNECT were meant for a tunnel (RFC 9931).
-            if request.expect_continue || request.method == Method::Connect {
+            // It is unknown whether an announced body follows (RFC 9110 §10.1.1).
+            if request.expect_continue {
                 context.close_after();
             }
             answer_method(files, context, response, request)
