@@ -142,8 +142,12 @@ pub(crate) struct ExchangeTerms {
 impl ExchangeTerms {
     /// Chooses the framing of a response whose head is being written (RFC 9112 §6.3). `length` is the
     /// length of its content, if known. If only the end of the connection can mark the end of the content,
-    /// the connection will be closed.
+    /// the connection will be closed. It is also closed if the client still waits for `100 Continue`: nothing
+    /// shows whether its body will follow (RFC 9110 §10.1.1), and the head has to say so (RFC 9112 §9.6).
     pub(crate) fn begin_body(&mut self, status: u16, length: Option<u64>) {
+        if self.expects_continue {
+            self.keep_alive.alive = false;
+        }
         let has_no_content = self.is_head || status < 200 || matches!(status, 204 | 304);
         self.remaining = length.unwrap_or_default();
         self.framing = match (length, self.keep_alive.version) {

@@ -106,6 +106,13 @@ fn a_request_that_is_no_visit_and_no_remark_gets_an_error() {
          Content-Type: application/x-www-form-urlencoded\r\n\r\n{}",
     );
     assert_eq!(coded.reply_to("POST").status, 415);
+    // A refusal is sent instead of 100 Continue, and says that the connection ends.
+    let mut waiting = fixture.client();
+    waiting.send(
+        "POST /guestbook HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n",
+    );
+    let refused = waiting.reply_to("POST");
+    assert_eq!((refused.status, refused.field("connection")), (415, Some("close")));
     // If the announced length of a form is too large, the server does not send 100 Continue.
     let mut long = fixture.client();
     long.send(

@@ -126,8 +126,9 @@ impl ResponseWriter<'_> {
     ) -> BodyWriter<'_> {
         let Self { outbox, terms } = self;
         let date = context.worker.clock.date();
-        head.put(outbox.bytes(), head.end + 2, date, terms.get().keep_alive);
+        // First, because it may decide that the connection ends.
         begin_body(terms, head.status, Some(head.length));
+        head.put(outbox.bytes(), head.end + 2, date, terms.get().keep_alive);
         BodyWriter { outbox, terms }
     }
 
