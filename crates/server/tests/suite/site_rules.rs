@@ -183,6 +183,17 @@ fn directories_are_listed_where_that_is_wanted() {
         assert_eq!(json.as_array().unwrap().len(), 3, "{json}");
         assert_eq!((&json[0]["name"], &json[1]["size"]), (&"sub".into(), &5.into()));
     }
+    // Regression: a listing ignored preconditions. It has no entity tag, so only `*` can match.
+    for (fields, status) in [
+        ("If-None-Match: *\r\n", 304),
+        ("If-None-Match: \"x\"\r\n", 200),
+        ("If-Match: *\r\n", 200),
+        ("If-Match: \"x\"\r\n", 412),
+    ] {
+        let reply = listed.get("/d/", fields);
+        assert!(reply.starts_with(&format!("HTTP/1.1 {status} ")), "{fields}: {reply}");
+        assert!(status == 412 || reply.contains("\r\nVary: Accept\r\n"), "{fields}: {reply}");
+    }
     listed.expect("/d", &["HTTP/1.1 301 ", "Location: /d/"]);
     listed.expect("/none/", &["HTTP/1.1 404 "]);
     listed.end();

@@ -9,7 +9,12 @@ use crate::{
     policy::listing,
     service::{Page, RequestContext, ResponseWriter, worker_state::Answer},
 };
-use pollux_http::{Status, path::SafePath, request::Request};
+use pollux_http::{
+    Status,
+    conditional::{self, Precondition, Validators},
+    path::SafePath,
+    request::Request,
+};
 
 /// The request for a missing file.
 pub(super) struct MissingFile<'a> {
@@ -115,6 +120,9 @@ fn put_error_file(
     Answer { status: status.code(), len }
 }
 
+/// The fields of a listing that a 304 repeats.
+const OF_LISTING: &[u8] = b"Cache-Control: no-cache\r\nVary: Accept\r\n";
+
 fn list(
     files: &mut Files,
     context: &RequestContext<'_>,
@@ -129,6 +137,17 @@ fn list(
         Ok(listed) => listed,
         Err(status) => return put_error(files, context, response, status),
     };
+    // A listing has no validators, but `*` means any representation (RFC 9110 §13.1.1 and §13.1.2).
+    let validators = Validators { etag: None, last_modified: None, now: context.unix_second() };
+    match conditional::evaluate(missing.request, Some(&validators)) {
+        Precondition::Proceed => {}
+        Precondition::NotModified => {
+            return response.head(context, Status::NotModified).lines(OF_LISTING).content(b"");
+        }
+        Precondition::Failed => {
+            return put_error(files, context, response, Status::PreconditionFailed);
+        }
+    }
     listing::sort(&mut entries);
     let (kind, content): (&[u8], _) = if wants_json(missing) {
         (b"application/json", listing::json(&entries))
@@ -137,7 +156,7 @@ fn list(
     };
     response
         .head(context, Status::Ok)
-        .lines(b"Cache-Control: no-cache\r\nVary: Accept\r\n")
+        .lines(OF_LISTING)
         .field("Content-Type", kind)
         .content(content.as_bytes())
 }
