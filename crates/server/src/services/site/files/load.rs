@@ -55,8 +55,9 @@ impl Files {
                 TreeEntry::File(file, version) => (relative.to_vec(), file, version),
             }
         };
+        let coding = coding_of(&name);
         let mut siblings = Vec::new();
-        if self.config.precompressed {
+        if self.config.precompressed && coding == Coding::Identity {
             for (coding, suffix) in SIBLINGS {
                 let name = c_string(&[&name[..], suffix.as_bytes()].concat())?;
                 match self.tree.entry(&name) {
@@ -74,13 +75,16 @@ impl Files {
             }
         }
         let content_type = content_type(&name);
-        let compressed = self.codings_for(&content_type, &version, &siblings);
+        let compressed = match coding {
+            Coding::Identity => self.codings_for(&content_type, &version, &siblings),
+            _ => Vec::new(),
+        };
         let head = HeadParts {
             content_type,
             varies: !siblings.is_empty() || !compressed.is_empty(),
             fields: self.config.rules.fields_of_file(&[b"/", &name[..]].concat()),
         };
-        let (identity, version) = self.represent(file, version, &head, (Coding::Identity, ""))?;
+        let (identity, version) = self.represent(file, version, &head, (coding, ""))?;
         sources.push((c_string(&name)?, Some(version)));
         let mut encoded = Vec::new();
         for (coding, suffix, name, file, version) in siblings {
@@ -281,6 +285,14 @@ fn c_string(path: &[u8]) -> Result<CString, Miss> {
     CString::new(path).map_err(|_| NOT_FOUND)
 }
 
+/// Returns the coding that a file has by the definition of its format. The media type of `.svgz` is that of the
+/// picture before its compression (SVG 1.1 §1.2), so without Content-Encoding no browser shows it.
+fn coding_of(name: &[u8]) -> Coding {
+    const SUFFIX: &[u8] = b".svgz";
+    let suffix = &name[name.len().saturating_sub(SUFFIX.len())..];
+    if suffix.eq_ignore_ascii_case(SUFFIX) { Coding::Gzip } else { Coding::Identity }
+}
+
 /// Returns the Content-Type of a file by the suffix of its name; text is assumed to be UTF-8.
 fn content_type(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
@@ -304,6 +316,7 @@ mod tests {
         services::site::files::{REVALIDATE_TICKS, Tree},
         settings::Settings,
     };
+    use pollux_http::fields::Fields;
     use pollux_testkit::in_child;
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use std::{fs, fs::File, iter, path::Path};
@@ -384,6 +397,29 @@ mod tests {
                 }
             }
         });
+    }
+
+    /// Regression: browsers did not show such pictures.
+    #[test]
+    fn a_compressed_picture_names_its_coding() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["a.svg", "b.svgz", "b.svgz.gz", "c.SVGZ", "d.gz"] {
+            fs::write(directory.path().join(name), "content").unwrap();
+        }
+        let mut files = files(directory.path());
+        for (path, coding, kind) in [
+            ("/a.svg", None, "image/svg+xml"),
+            ("/b.svgz", Some("gzip"), "image/svg+xml"),
+            ("/c.SVGZ", Some("gzip"), "image/svg+xml"),
+            ("/d.gz", None, "application/gzip"),
+        ] {
+            let resource = files.find(path.as_bytes(), 0).unwrap();
+            assert!(resource.encoded.is_empty(), "{path}");
+            let fields = resource.identity.head().fields();
+            let field = |name: &[u8]| Fields::new(fields).find(|f| f.is(name)).map(|f| f.value);
+            assert_eq!(field(b"content-encoding"), coding.map(str::as_bytes), "{path}");
+            assert_eq!(field(b"content-type"), Some(kind.as_bytes()), "{path}");
+        }
     }
 
     /// Two contents with the same length and the same modification time. Regression: both had the same strong
