@@ -386,7 +386,19 @@ mod tests {
         let mut config = Settings::new(".");
         config.headers = vec![("X-Frame-Options".into(), "DENY".into())];
         config.check().unwrap();
-        for (name, value) in [("A", "b\r\nC: d"), ("A b", "c"), ("", "c"), ("Date", "now")] {
+        config.headers = vec![("Vary".into(), "Cookie".into())];
+        config.check().unwrap();
+        for (name, value) in [
+            ("A", "b\r\nC: d"),
+            ("A b", "c"),
+            ("", "c"),
+            ("Date", "now"),
+            // Regression: a file had two entity tags, and content had a coding that it has not.
+            ("ETag", "\"a\""),
+            ("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
+            ("Content-Encoding", "gzip"),
+            ("Accept-Ranges", "none"),
+        ] {
             config.headers = vec![(name.into(), value.into())];
             assert!(config.check().is_err(), "{name:?}: {value:?}");
         }

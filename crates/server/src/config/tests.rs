@@ -43,6 +43,7 @@ fn every_fault_has_its_place_and_a_way_out() {
         ("[[site]]\norigin = [\"ftp://a\"]", "p.toml:2:11:", "https://"),
         ("[[site]]\norigin = [\"http://a\"]\norigin-ca = \"x\"", "p.toml:3:1:", "https origins"),
         ("[[site]]\nroot = \"x\"\nheader = [\"Date: now\"]", "p.toml:3:11:", "Date"),
+        ("[[site]]\nroot = \"x\"\nheader = [\"ETag: a\"]", "p.toml:3:11:", "writes the field ETag"),
         ("[[site]]\nroot = \"x\"\nheader = [\"A: b\\r\\nC: d\"]", "p.toml:3:11:", "ASCII"),
         ("[[site]]\nroot = \"x\"\nnames = [\"a\", \"b c\"]", "p.toml:3:15:", "host name"),
         ("[[site]]\nroot = \"x\"\n[[site]]\nroot = \"y\"", "p.toml:3:1:", "default"),

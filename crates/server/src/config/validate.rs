@@ -19,13 +19,18 @@ const SITES_MAX: usize = 1024;
 const WORKERS_MAX: u16 = 1024;
 /// The longest host name (RFC 1035 §2.3.4).
 const NAME_BYTES_MAX: usize = 253;
-/// Fields that the server writes itself.
-pub(crate) const OWN_FIELDS: [&str; 7] = [
+/// Fields that the server writes itself. Each may occur only once in a response (RFC 9110 §5.3), and the coding
+/// is a property of the content. `Vary` is a list, so a site may add to it.
+pub(crate) const OWN_FIELDS: [&str; 11] = [
+    "accept-ranges",
     "connection",
+    "content-encoding",
     "content-length",
     "content-range",
     "content-type",
     "date",
+    "etag",
+    "last-modified",
     "transfer-encoding",
     "server",
 ];
