@@ -83,6 +83,19 @@ struct Refusal {
 const TOO_LONG: Refusal =
     Refusal { status: Status::ContentTooLarge, reason: "the form is too long", fields: b"" };
 
+/// The refusals of content that is no plain form. Their fields say what would be accepted, so that a client can
+/// distinguish them (RFC 9110 §15.5.16).
+const CODED: Refusal = Refusal {
+    status: Status::UnsupportedMediaType,
+    reason: "a form is taken without a content coding",
+    fields: b"Accept-Encoding: identity\r\n",
+};
+const NO_FORM: Refusal = Refusal {
+    status: Status::UnsupportedMediaType,
+    reason: "a remark is posted as application/x-www-form-urlencoded",
+    fields: b"Accept: application/x-www-form-urlencoded\r\n",
+};
+
 impl Guestbook {
     /// Opens the template and the store of one worker.
     ///
@@ -153,14 +166,9 @@ impl Guestbook {
     fn refusal(request: &Request<'_>) -> Option<Refusal> {
         let (status, reason) = match request.method {
             Method::Get | Method::Head => return None,
-            Method::Post if request.field(b"content-encoding").is_some() => {
-                (Status::UnsupportedMediaType, "a form is taken without a content coding")
-            }
+            Method::Post if request.field(b"content-encoding").is_some() => return Some(CODED),
             Method::Post if is_form(request) => return None,
-            Method::Post => {
-                let status = Status::UnsupportedMediaType;
-                (status, "a remark is posted as application/x-www-form-urlencoded")
-            }
+            Method::Post => return Some(NO_FORM),
             Method::Options => (Status::NoContent, ""),
             Method::Other(_) => (Status::NotImplemented, "this server does not know the method"),
             _ => (Status::MethodNotAllowed, "there are GET, HEAD, POST and OPTIONS"),

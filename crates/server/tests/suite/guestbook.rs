@@ -97,15 +97,22 @@ fn a_request_that_is_no_visit_and_no_remark_gets_an_error() {
     let options = client.request("OPTIONS", "/guestbook", &[]);
     assert_eq!((options.status, options.field("allow")), (204, Some("GET, HEAD, POST, OPTIONS")));
     assert_eq!(client.request("DELETE", "/guestbook", &[]).status, 405);
+    // The fields of a 415 say what would be accepted (RFC 9110 §15.5.16).
+    let accepts = |reply: &Reply| {
+        let field = |name| reply.field(name).map(str::to_owned);
+        (reply.status, field("accept"), field("accept-encoding"))
+    };
     client.send("POST /guestbook HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\n{}");
-    assert_eq!(client.reply_to("POST").status, 415);
+    let form = "application/x-www-form-urlencoded".to_owned();
+    assert_eq!(accepts(&client.reply_to("POST")), (415, Some(form), None));
     // The server does not decode a content coding (RFC 9110 §8.4).
     let mut coded = fixture.client();
     coded.send(
         "POST /guestbook HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\nContent-Encoding: gzip\r\n\
          Content-Type: application/x-www-form-urlencoded\r\n\r\n{}",
     );
-    assert_eq!(coded.reply_to("POST").status, 415);
+    let identity = "identity".to_owned();
+    assert_eq!(accepts(&coded.reply_to("POST")), (415, None, Some(identity)));
     // A refusal is sent instead of 100 Continue, and says that the connection ends.
     let mut waiting = fixture.client();
     waiting.send(
