@@ -110,7 +110,7 @@ fn parse_member(member: &[u8]) -> Option<(&[u8], u16)> {
 }
 
 /// Parses `qvalue` (§12.4.2): 0 or 1 with at most three digits after the point.
-fn parse_weight(value: &[u8]) -> Option<u16> {
+pub(crate) fn parse_weight(value: &[u8]) -> Option<u16> {
     let (&whole, fraction) = value.split_first()?;
     let digits = match fraction {
         [] => fraction,

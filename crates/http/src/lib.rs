@@ -23,8 +23,8 @@
 //! - If the head is incomplete, [`request::HeadParser`] continues later without parsing the start
 //!   again.
 //! - [`body::Decoder`] finds the end of a body.
-//! - [`path`] makes the path of the target safe. [`conditional`], [`range`] and [`accept_encoding`]
-//!   determine which representation, or which part of it, the client requests.
+//! - [`path`] makes the path of the target safe. [`conditional`], [`range`], [`accept`] and
+//!   [`accept_encoding`] determine which representation, or which part of it, the client requests.
 //! - [`response::Head`] writes the response, with [`multipart`] for several ranges.
 //! - [`upgrade`] says which protocols a proxy never switches to.
 //! - A client writes its request with a [`request::Writer`]. It reads the reply with a
@@ -33,6 +33,7 @@
 //!
 //! Section numbers are those of RFC 9112 unless another document is named.
 
+pub mod accept;
 pub mod accept_encoding;
 pub mod body;
 pub mod conditional;

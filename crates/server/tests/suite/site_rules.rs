@@ -175,9 +175,14 @@ fn directories_are_listed_where_that_is_wanted() {
     let page = listed.get("/d/", "Accept: text/html, application/json\r\n");
     assert!(page.contains("text/html; charset"), "{page}");
     assert!(!page.contains("secret") && !page.contains("out"), "{page}");
-    for reply in
-        [listed.get("/d/?format=json", ""), listed.get("/d/", "Accept: application/json\r\n")]
-    {
+    // Regression: the weights of media types were ignored.
+    let page = listed.get("/d/", "Accept: application/json;q=0, text/plain\r\n");
+    assert!(page.contains("text/html; charset"), "{page}");
+    for reply in [
+        listed.get("/d/?format=json", ""),
+        listed.get("/d/", "Accept: application/json\r\n"),
+        listed.get("/d/", "Accept: text/html;q=0.5\r\nAccept: application/json\r\n"),
+    ] {
         let (_, json) = reply.split_once("\r\n\r\n").unwrap();
         let json: serde_json::Value = serde_json::from_str(json).unwrap();
         assert_eq!(json.as_array().unwrap().len(), 3, "{json}");

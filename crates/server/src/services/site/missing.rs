@@ -11,6 +11,7 @@ use crate::{
 };
 use pollux_http::{
     Status,
+    accept::Preference,
     conditional::{self, Precondition, Validators},
     path::SafePath,
     request::Request,
@@ -161,18 +162,18 @@ fn list(
         .content(content.as_bytes())
 }
 
-/// Returns whether the client wants JSON, by `?format=json` or by Accept: browsers name text/html there,
-/// programs that want JSON do not.
+/// Returns whether the client wants JSON: by `?format=json`, or because it prefers that to HTML. A browser does not.
 fn wants_json(missing: &MissingFile<'_>) -> bool {
     if let Some(query) = missing.query
         && query.split(|&byte| byte == b'&').any(|part| part == b"format=json")
     {
         return true;
     }
-    let accept = missing.request.field(b"accept").unwrap_or_default();
-    let names =
-        |kind: &[u8]| accept.windows(kind.len()).any(|part| part.eq_ignore_ascii_case(kind));
-    names(b"application/json") && !names(b"text/html")
+    let preference = |kind| {
+        let lines = missing.request.fields().filter(|field| field.is(b"accept"));
+        Preference::of(kind, lines.map(|field| field.value))
+    };
+    preference("application/json") > preference("text/html")
 }
 
 #[cfg(test)]
