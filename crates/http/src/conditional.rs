@@ -55,9 +55,9 @@ pub fn evaluate(request: &Request<'_>, current: Option<&Validators<'_>>) -> Prec
         if !matches_any(request, KnownField::IfMatch, current, |a, b| a.strongly_equals(b)) {
             return Precondition::Failed;
         }
-    } else if let Some(limit) = date_of(request, KnownField::IfUnmodifiedSince)
+    } else if let Some(limit) = request.single(KnownField::IfUnmodifiedSince)
         && let Some(changed) = current.and_then(|c| c.last_modified)
-        && changed > limit
+        && is_later(changed, limit)
     {
         return Precondition::Failed;
     }
@@ -102,6 +102,11 @@ fn matches_any(
     }
     let Some(etag) = current.etag else { return false };
     request.values(field).flat_map(ETags::new).any(|tag| equals(&etag, &tag))
+}
+
+/// Returns whether a second is later than the date in `limit`; false if that is no date.
+fn is_later(second: u64, limit: &[u8]) -> bool {
+    date::parse(limit).map_or_else(|| date::is_before_1970(limit), |limit| second > limit)
 }
 
 fn date_of(request: &Request<'_>, field: KnownField) -> Option<u64> {

@@ -1,5 +1,6 @@
 //! HTTP dates (RFC 9110 §5.6.7) from and to Unix seconds.
 
+use crate::syntax::decimal;
 use std::{
     io::Write,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -34,6 +35,32 @@ pub fn format(unix_second: u64) -> [u8; LEN] {
 pub fn parse(text: &[u8]) -> Option<u64> {
     let date: httpdate::HttpDate = std::str::from_utf8(text).ok()?.parse().ok()?;
     SystemTime::from(date).duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
+}
+
+/// Returns whether `text` is a date before 1970, which [`parse`] cannot return. A date of RFC 850
+/// is never that old, because its year has two digits.
+pub fn is_before_1970(text: &[u8]) -> bool {
+    /// Dates and their days of the week repeat after this number of years.
+    const CYCLE: u64 = 400;
+    /// The length of `Sun Nov  6 08:49:37 1994`.
+    const ASCTIME_LEN: usize = 24;
+    let year = match text.len() {
+        LEN => 12..16,
+        ASCTIME_LEN => 20..24,
+        _ => return false,
+    };
+    let Some(years) = decimal(&text[year.clone()]).and_then(|number| 1970u64.checked_sub(number))
+    else {
+        return false;
+    };
+    // The same date in a later cycle exists if this one does.
+    let later = 1970 - years + CYCLE * years.div_ceil(CYCLE);
+    let mut buffer = [0; LEN];
+    let date = &mut buffer[..text.len()];
+    date.copy_from_slice(text);
+    // The year has exactly four digits, so the write cannot fail.
+    let _ = write!(&mut date[year], "{later}");
+    years > 0 && parse(date).is_some()
 }
 
 /// Like [`parse`], with the leniency of caches: letters in any case (RFC 9111 §4.2), and any day of

@@ -88,6 +88,24 @@ fn dates_13_1_3_and_13_1_4() {
     is("PUT", &[("If-Unmodified-Since", "nonsense")], Proceed);
 }
 
+/// Regression: such a date was ignored.
+#[test]
+fn dates_before_1970() {
+    for (date, is_date) in [
+        ("Fri, 01 Jan 1960 00:00:00 GMT", true),
+        ("Mon, 01 Jan 1900 00:00:00 GMT", true),
+        ("Wed, 31 Dec 1969 23:59:59 GMT", true),
+        ("Fri Jan  1 00:00:00 1960", true),
+        ("Sat, 01 Jan 1960 00:00:00 GMT", false),
+        ("Mon, 29 Feb 1900 00:00:00 GMT", false),
+        ("Fri, 01 Jan 196x 00:00:00 GMT", false),
+        ("Fri, 01 Jan 1960 00:00:00", false),
+    ] {
+        is("GET", &[("If-Unmodified-Since", date)], if is_date { Failed } else { Proceed });
+        is("GET", &[("If-Modified-Since", date)], Proceed);
+    }
+}
+
 #[test]
 fn the_order_of_13_2_2() {
     // A tag takes precedence over the date of the same kind, and preconditions of writes over those
