@@ -37,7 +37,7 @@ statuses! {
     NoContent 204 "No Content"
     PartialContent 206 "Partial Content"
     MovedPermanently 301 "Moved Permanently"
-    HeadInfo 302 "Found"
+    Found 302 "Found"
     SeeOther 303 "See Other"
     NotModified 304 "Not Modified"
     TemporaryRedirect 307 "Temporary Redirect"
@@ -91,6 +91,17 @@ mod tests {
             assert_eq!(status.line(), line.as_bytes());
         }
         assert_eq!(Status::NotFound.line(), b"HTTP/1.1 404 Not Found\r\n");
+    }
+
+    /// Regression: 302 was `HeadInfo`.
+    #[test]
+    fn a_status_is_named_by_its_reason_phrase() {
+        for status in Status::ALL {
+            let (name, phrase) = (format!("{status:?}"), status.reason().replace(' ', ""));
+            // The names of two long phrases are shorter.
+            let is_short = matches!(status.code(), 431 | 505);
+            assert!(is_short || name.eq_ignore_ascii_case(&phrase), "{name}: {phrase}");
+        }
     }
 
     #[test]

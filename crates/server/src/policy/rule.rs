@@ -153,7 +153,7 @@ impl FromStr for Redirect {
         let status = match status {
             None | Some("308") => Status::PermanentRedirect,
             Some("301") => Status::MovedPermanently,
-            Some("302") => FOUND,
+            Some("302") => Status::Found,
             Some("303") => Status::SeeOther,
             Some("307") => Status::TemporaryRedirect,
             Some(other) => return Err(format!("{other}: 301, 302, 303, 307 or 308 redirects")),
@@ -167,15 +167,6 @@ impl FromStr for Redirect {
         Ok(Self { to: Template::parse(to, &from)?, from, status })
     }
 }
-
-/// The status 302.
-const FOUND: Status = {
-    let mut index = 0;
-    while Status::ALL[index].code() != 302 {
-        index += 1;
-    }
-    Status::ALL[index]
-};
 
 impl FromStr for Rewrite {
     type Err = String;
