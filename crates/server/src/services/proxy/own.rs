@@ -11,7 +11,7 @@ use super::request::forwards_left;
 use crate::service::{Page, RequestContext, ResponseWriter};
 use pollux_http::{
     Status,
-    request::{Framing, Method, Request},
+    request::{Framing, Method, Request, Target},
 };
 
 /// The methods that are forwarded (RFC 9110 §10.2.1): all except CONNECT.
@@ -43,12 +43,17 @@ pub(super) fn answer(
     true
 }
 
-/// Answers that no resource is at this path, because there are neither files nor a route.
+/// Answers a request for which there are neither files nor a route.
 pub(super) fn answer_not_found(
     context: &mut RequestContext<'_>,
     response: &mut ResponseWriter<'_>,
     request: &Request<'_>,
 ) {
+    // This request concerns the server itself, and no path (RFC 9110 §9.3.7). The methods differ from path to path.
+    if request.method == Method::Options && request.target == Target::Asterisk {
+        let answer = response.head(context, Status::NoContent).content(b"");
+        return context.log(request.line, answer);
+    }
     let page = Page { status: Status::NotFound, reason: "", fields: b"" };
     put_page(context, response, request, page);
 }

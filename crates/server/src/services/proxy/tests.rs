@@ -151,3 +151,19 @@ fn an_exchange_whose_wait_for_a_fetch_was_too_long_sends_its_own_request() {
     }));
     assert_eq!(phase(&second), "connection");
 }
+
+/// Regression: `OPTIONS *` was answered as if a path was missing.
+#[test]
+fn options_of_the_server_itself_concern_no_path() {
+    for (target, status) in [("*", 204), ("/", 404)] {
+        let mut bench = Bench::new(|_| {});
+        let head = format!("OPTIONS {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+        let Ok(ParseStatus::Complete { request, .. }) = parse(head.as_bytes(), &Limits::DEFAULT)
+        else {
+            panic!("a request")
+        };
+        bench.call(3, |_, context, response| Proxy::refuse(context, &request, response));
+        let reply = String::from_utf8_lossy(bench.outbox.bytes());
+        assert!(reply.starts_with(&format!("HTTP/1.1 {status} ")), "{target}: {reply}");
+    }
+}
