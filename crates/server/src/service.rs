@@ -168,6 +168,12 @@ pub trait Service {
         false
     }
 
+    /// Called when this process is about to end: the server stops, or the new process of a live upgrade has taken over.
+    /// Exchanges that wait for news should be answered now. The engine wakes those that are parked.
+    fn end_waiting(&mut self, context: &mut ServiceContext<'_>) {
+        let _ = context;
+    }
+
     /// Releases a stream that another process adopts. Returns the state that [`Service::adopt_stream`] needs
     /// there, or `None` if the stream has to stay in this process.
     fn release_stream(&mut self, number: u32) -> Option<Vec<u8>> {

@@ -207,6 +207,10 @@ impl Service for Generations {
         self.current.hands_over_streams()
     }
 
+    fn end_waiting(&mut self, context: &mut ServiceContext<'_>) {
+        self.current.end_waiting(context);
+    }
+
     fn release_stream(&mut self, number: u32) -> Option<Vec<u8>> {
         self.current.release_stream(number)
     }

@@ -358,6 +358,10 @@ impl Service for Hosts {
         self.default.hands_over_streams()
     }
 
+    fn end_waiting(&mut self, context: &mut ServiceContext<'_>) {
+        self.default.end_waiting(context);
+    }
+
     fn release_stream(&mut self, number: u32) -> Option<Vec<u8>> {
         self.default.release_stream(number)
     }

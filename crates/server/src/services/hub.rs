@@ -92,6 +92,8 @@ pub(crate) struct Hub {
     care_is_due: bool,
     /// The unfinished work of the last checks.
     rounds: Rounds,
+    /// Whether this process is about to end. Then no long poll waits any more.
+    is_ending: bool,
 }
 
 /// Data that only some subscribers have.
@@ -156,6 +158,7 @@ impl Hub {
             care: None,
             care_is_due: false,
             rounds: Rounds::default(),
+            is_ending: false,
             shared,
         }
     }

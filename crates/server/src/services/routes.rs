@@ -377,6 +377,12 @@ impl Service for Routes {
         self.hub.as_ref().is_some_and(|hub| hub.hands_over_streams())
     }
 
+    fn end_waiting(&mut self, context: &mut ServiceContext<'_>) {
+        if let Some(hub) = &mut self.hub {
+            hub.end_waiting(context.reactor);
+        }
+    }
+
     fn release_stream(&mut self, number: u32) -> Option<Vec<u8>> {
         self.hub.as_mut()?.release_stream(number)
     }

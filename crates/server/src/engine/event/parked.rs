@@ -80,6 +80,18 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
+    /// Lets the exchanges that wait for news be answered, as this process is about to end: it would keep their clients for
+    /// as long as they wait, and may learn of nothing any more that they wait for.
+    pub(super) fn end_waiting(&mut self) {
+        let Self { service, rules, worker, reactor, .. } = self;
+        service.end_waiting(&mut ServiceContext { rules, worker, reactor });
+        for fd in self.table.descriptors() {
+            if self.table.get_mut(fd).is_some_and(|slot| matches!(slot.peer, Peer::Parked(_))) {
+                self.wake_parked(fd);
+            }
+        }
+    }
+
     /// Handles an event of a client whose exchange is parked: it has sent more, or has gone.
     #[cold]
     pub(super) fn on_parked_event(&mut self, fd: RawFd, readiness: Readiness) {

@@ -16,6 +16,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         self.keeps_idle = false;
         self.end_transfers();
         self.end_streams();
+        self.end_waiting();
         // Idle connections are closed first, to make room for connections that wait to be accepted. Some of
         // the accepted connections are idle, too.
         self.close_idle();

@@ -176,6 +176,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             // Their clients connect again, to the successor.
             self.end_streams();
         }
+        // The clients of these follow with their next request.
+        self.end_waiting();
         // Connections may wait at a listener that the successor does not have.
         self.leave_listeners();
         let candidates = self.table.descriptors();

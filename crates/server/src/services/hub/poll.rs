@@ -7,7 +7,7 @@
 use super::{
     Exchange, Extra, Hub, HubExchange, HubPhase,
     answer::Responder,
-    connection_of,
+    client_of, connection_of,
     streams::MATCH_TIME,
     subscribe::{Candidate, fields},
 };
@@ -104,6 +104,10 @@ impl Hub {
         seconds: u32,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
+        if self.is_ending {
+            // A connection that cannot be handed over would bring each further poll here, too.
+            context.close_after();
+        }
         let is_new = candidate.id.is_none();
         let Candidate { audience, cursor, last_id, has_query_token, .. } = candidate;
         let reader = Reader { audience, cursor, is_new, last_id, has_query_token };
@@ -138,7 +142,7 @@ impl Hub {
         events: &[u8],
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
-        if !events.is_empty() || seconds == 0 {
+        if !events.is_empty() || seconds == 0 || self.is_ending {
             self.answer_poll(context, &responder, reader, events, response);
             return Flow::Done;
         }
@@ -281,6 +285,16 @@ impl Hub {
             self.subscribers.remove(wait.subscriber);
         }
         self.forget(wait.connection);
+    }
+
+    /// Lets the polls that wait be answered, and those that begin from now on: this process is about to end. The engine wakes
+    /// those that are parked.
+    pub(crate) fn end_waiting(&mut self, reactor: &mut Reactor) {
+        self.is_ending = true;
+        for (connection, number) in &self.polls {
+            let exchange = ExchangeId { client: client_of(*connection), number: *number };
+            reactor.wake(exchange, WakeReason::Ready);
+        }
     }
 
     /// Wakes some of the polls for which the history is to be searched. They share the time of one iteration.

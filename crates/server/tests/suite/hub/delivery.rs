@@ -232,6 +232,33 @@ fn heartbeats_come_and_a_stop_ends_streams_properly() {
     assert_eq!(stream.reader.read(&mut [0; 8]).unwrap(), 0, "the last chunk, and then the end");
 }
 
+/// Regression: a stop waited for the end of long polls, and closed those that were left without an answer.
+#[test]
+fn a_stop_answers_long_polls() {
+    let hub = Hub::open();
+    let poll = format!("GET {PATH}?match=a HTTP/1.1\r\nHost: h\r\nPrefer: wait=50\r\n\r\n");
+    let mut parked = hub.client();
+    parked.send(&poll);
+    // One that has a request behind it is not parked.
+    let mut other = hub.client();
+    other.send(format!("{poll}GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
+    let mut late = hub.client();
+    let (half, rest) = poll.split_at(poll.len() - 2);
+    late.send(half);
+    wait_until("the long polls", || hub.statistics().count(Counter::HubPolls) == 2);
+    let Hub { mut server, .. } = hub;
+    let started_at = Instant::now();
+    server.begin_stop(Duration::from_secs(20));
+    for client in [&mut parked, &mut other] {
+        assert_eq!(client.reply_to("GET").status, 204);
+    }
+    late.send(rest);
+    assert_eq!(late.reply_to("GET").status, 204);
+    drop((parked, other, late));
+    server.wait().unwrap();
+    assert!(started_at.elapsed() < Duration::from_secs(15), "{:?}", started_at.elapsed());
+}
+
 #[test]
 fn subscribers_that_come_and_go_leave_nothing_behind() {
     let hub = Hub::start(2, |_, _| ());

@@ -279,6 +279,30 @@ fn a_slow_subscriber_follows_later() {
     end(vec![process]);
 }
 
+/// Regression: a long poll stayed with the former process, which learns of no further updates, until its time was over.
+#[test]
+fn a_long_poll_is_answered_and_its_client_follows() {
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    let mut server = folder.serve(&HUB);
+    let mut client = server.client();
+    let poll = "GET /.well-known/mercure?match=a HTTP/1.1\r\nHost: h\r\nPrefer: wait=50\r\n";
+    client.send(format!("{poll}\r\n"));
+    server.wait_until("the long poll", |statistics| statistics["hub"]["polls"] == 1);
+    let started_at = Instant::now();
+    printed(&folder.ctl("upgrade"));
+    let process = successor(&mut server);
+    let reply = client.reply();
+    assert_eq!((reply.status, reply.field("mercure-last-event-id")), (204, Some("earliest")));
+    assert!(started_at.elapsed() < Duration::from_secs(20), "{:?}", started_at.elapsed());
+    server.wait_for_end();
+    // The same connection now leads to the new process.
+    client.send(format!("{poll}Last-Event-ID: earliest\r\n\r\n"));
+    publish(&mut Client::connect(server.address()), "a", "new");
+    assert!(client.reply().text().ends_with("data: new\n\n"));
+    end(vec![process]);
+}
+
 /// A new process that cannot serve leaves the subscribers and the log with the former one.
 #[test]
 fn an_upgrade_that_fails_changes_nothing_for_subscribers() {
