@@ -54,6 +54,12 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         if has_ended {
             return self.end_stream(fd);
         }
+        // `end_streams` came before it.
+        let is_ending =
+            self.worker.is_stopping || self.stop_at.is_some() && !self.service.hands_over_streams();
+        if is_ending {
+            return self.complete_stream(fd);
+        }
         // An edge-triggered mechanism may have reported input before, so it is read once more.
         if slot.marks.contains(Marks::INPUT_WAITS) {
             self.requeue(fd);
@@ -198,11 +204,16 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     /// Ends all streams, as the server stops.
     pub(super) fn end_streams(&mut self) {
         for fd in self.table.descriptors() {
-            let Some(slot) = self.table.get_mut(fd) else { continue };
-            if let Some((transport, Peer::Stream(stream))) = slot.parts() {
-                send_last(transport, stream);
-                self.end_stream(fd);
-            }
+            self.complete_stream(fd);
+        }
+    }
+
+    /// Ends a stream with the end of its content, so that its client knows that nothing is missing.
+    pub(super) fn complete_stream(&mut self, fd: RawFd) {
+        let Some(slot) = self.table.get_mut(fd) else { return };
+        if let Some((transport, Peer::Stream(stream))) = slot.parts() {
+            send_last(transport, stream);
+            self.end_stream(fd);
         }
     }
 }

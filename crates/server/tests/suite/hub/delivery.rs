@@ -259,6 +259,25 @@ fn a_stop_answers_long_polls() {
     assert!(started_at.elapsed() < Duration::from_secs(15), "{:?}", started_at.elapsed());
 }
 
+/// Regression: such a stream lasted until the stop no longer waited, and was cut off.
+#[test]
+fn a_stream_that_begins_during_a_stop_ends_properly() {
+    let hub = Hub::open();
+    let mut stream = hub.subscribe("match=a", &[]);
+    let mut late = hub.client();
+    late.send(format!("GET {PATH}?match=a HTTP/1.1\r\nHost: h\r\n"));
+    let Hub { mut server, .. } = hub;
+    let started_at = Instant::now();
+    server.begin_stop(Duration::from_secs(20));
+    assert_eq!(stream.event(), None);
+    late.send("\r\n");
+    let reply = late.reply_to("GET");
+    assert_eq!((reply.status, reply.text().as_str()), (200, ":\n"));
+    drop((stream, late));
+    server.wait().unwrap();
+    assert!(started_at.elapsed() < Duration::from_secs(15), "{:?}", started_at.elapsed());
+}
+
 #[test]
 fn subscribers_that_come_and_go_leave_nothing_behind() {
     let hub = Hub::start(2, |_, _| ());
