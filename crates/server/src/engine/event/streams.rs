@@ -55,9 +55,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             return self.end_stream(fd);
         }
         // `end_streams` came before it.
-        let is_ending =
-            self.worker.is_stopping || self.stop_at.is_some() && !self.service.hands_over_streams();
-        if is_ending {
+        let can_follow = self.transfers.is_departing() && self.service.hands_over_streams();
+        if self.worker.is_stopping || self.stop_at.is_some() && !can_follow {
             return self.complete_stream(fd);
         }
         // An edge-triggered mechanism may have reported input before, so it is read once more.

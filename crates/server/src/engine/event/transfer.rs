@@ -86,6 +86,11 @@ impl Transfers {
         self.departure.is_none() && self.adoptions.is_empty() && self.closing.is_empty()
     }
 
+    /// Returns whether connections are departing.
+    pub(super) fn is_departing(&self) -> bool {
+        self.departure.is_some()
+    }
+
     /// Adds a connection to the candidates for departure, if connections are departing.
     #[inline]
     pub(super) fn consider(&mut self, fd: RawFd) {
@@ -172,7 +177,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     #[cold]
     pub(super) fn leave(&mut self, drain: Duration) {
         self.stop_at = Some(self.worker.clock.tick().saturating_add(ticks(drain)));
-        if !self.service.hands_over_streams() {
+        if !self.transfers.is_departing() || !self.service.hands_over_streams() {
             // Their clients connect again, to the successor.
             self.end_streams();
         }
@@ -371,7 +376,11 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let now = self.worker.clock.tick();
         let slot = self.table.get_mut(fd)?;
         if matches!(slot.peer, Peer::Stream(_)) {
-            return self.take_out_stream(fd);
+            let parcel = self.take_out_stream(fd);
+            if parcel.is_none() {
+                self.end_if_stale(fd);
+            }
+            return parcel;
         }
         if slot.marks.is_left() {
             return None;
@@ -411,6 +420,17 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let connection =
             IdleConnection { client, session, stream, is_chunked, ..IdleConnection::default() };
         Some((transport.into_socket(), connection))
+    }
+
+    /// Ends an idle stream that cannot be handed over, once the successor serves. This process learns of no further updates,
+    /// and nothing would tell the client to connect again.
+    fn end_if_stale(&mut self, fd: RawFd) {
+        let is_idle = self.table.get_mut(fd).is_some_and(
+            |slot| matches!(&slot.peer, Peer::Stream(stream) if stream.unsent.is_none()),
+        );
+        if self.stop_at.is_some() && is_idle {
+            self.complete_stream(fd);
+        }
     }
 
     /// Sends the next messages, as many as may be in flight.

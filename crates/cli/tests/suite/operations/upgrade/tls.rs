@@ -1,6 +1,7 @@
 //! Idle TLS connections continue in the new process, without a handshake.
 
 use super::*;
+use crate::operations::subscriber::Subscriber;
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
@@ -51,6 +52,19 @@ pub(super) fn trusting(certificate: &str) -> Arc<ClientConfig> {
     let config = ClientConfig::builder_with_provider(provider);
     let config = config.with_safe_default_protocol_versions().unwrap();
     Arc::new(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Returns the configuration of a client that trusts a certificate, and shows it itself.
+fn showing(certificate: &str, key: &str) -> Arc<ClientConfig> {
+    let shown = CertificateDer::from_pem_file(certificate).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(shown.clone()).unwrap();
+    let provider = rustls::crypto::ring::default_provider().into();
+    let config = ClientConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions().unwrap();
+    let config = config.with_root_certificates(roots);
+    let key = PrivateKeyDer::from_pem_file(key).unwrap();
+    Arc::new(config.with_client_auth_cert(vec![shown], key).unwrap())
 }
 
 /// Creates a.pem and a.key.
@@ -124,18 +138,8 @@ fn a_client_with_a_certificate_stays_in_the_old_process() {
     let (cert, key) = (file("a.pem"), file("a.key"));
     let tls = ["--tls-cert", &cert, "--tls-key", &key, "--tls-client-ca", &cert];
     let mut server = folder.serve(&[&tls[..], &["--tls-client-optional"]].concat());
-    let certificate = CertificateDer::from_pem_file(&cert).unwrap();
-    let mut roots = RootCertStore::empty();
-    roots.add(certificate.clone()).unwrap();
-    let config = || {
-        let provider = rustls::crypto::ring::default_provider().into();
-        let config = ClientConfig::builder_with_provider(provider);
-        config.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots.clone())
-    };
-    let key = PrivateKeyDer::from_pem_file(&key).unwrap();
-    let shown = config().with_client_auth_cert(vec![certificate], key).unwrap();
-    let mut with = connect(server.address(), &Arc::new(shown));
-    let mut without = connect(server.address(), &Arc::new(config().with_no_client_auth()));
+    let mut with = connect(server.address(), &showing(&cert, &key));
+    let mut without = connect(server.address(), &trusting(&cert));
     get(&mut with);
     get(&mut without);
     assert_eq!(handed_over(&printed(&folder.ctl("upgrade"))), 1);
@@ -146,5 +150,30 @@ fn a_client_with_a_certificate_stays_in_the_old_process() {
     drop(with);
     server.wait_for_end();
     get(&mut without);
+    end(vec![process]);
+}
+
+/// Regression: the stream of such a client stayed too, and got none of the updates of the new process, only heartbeats.
+#[test]
+fn a_subscriber_with_a_certificate_connects_again() {
+    let folder = Folder::new();
+    make_certificate(&folder);
+    folder.write("", "root = \"a\"");
+    let file = |name: &str| folder.0.path().join(name).display().to_string();
+    let (cert, key) = (file("a.pem"), file("a.key"));
+    let tls = ["--tls-cert", &cert, "--tls-key", &key, "--tls-client-ca", &cert];
+    let hub = ["--hub", "--hub-anonymous", "--hub-publish-anonymous"];
+    let mut server = folder.serve(&[&tls[..], &hub].concat());
+    let client = showing(&cert, &key);
+    let subscribe =
+        |server: &Serve| Subscriber::new(open(server.address(), &client), "match=a", "");
+    let mut subscriber = subscribe(&server);
+    assert_eq!(handed_over(&printed(&folder.ctl("upgrade"))), 0);
+    let process = successor(&mut server);
+    let mut rest = Vec::new();
+    subscriber.0.read_to_end(&mut rest).unwrap();
+    assert!(rest.ends_with(b"0\r\n\r\n"), "{}", rest.escape_ascii());
+    server.wait_for_end();
+    drop(subscribe(&server));
     end(vec![process]);
 }
