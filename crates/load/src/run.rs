@@ -250,16 +250,9 @@ pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
         .spawn(move || {
             // Not derived from `stop`, which is also set when another rank is lost: the first signal
             // then comes from the launcher, and must not prevent this process from reporting.
-            let mut interrupted_at: Option<Instant> = None;
-            for _ in signals.forever() {
-                match interrupted_at {
-                    None => {
-                        interrupted_at = Some(Instant::now());
-                        stopped.store(true, Relaxed);
-                    }
-                    Some(at) if at.elapsed() < sys::ONE_INTERRUPT => {}
-                    Some(_) => signal_hook::low_level::exit(130),
-                }
+            let on_first = || stopped.store(true, Relaxed);
+            if sys::second_interrupt(signals.forever(), on_first).is_some() {
+                signal_hook::low_level::exit(130);
             }
         })
         .context("a thread that waits for SIGINT and SIGTERM")?;

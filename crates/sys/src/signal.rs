@@ -1,14 +1,38 @@
 //! Signals for which a thread waits, so that they do not interrupt it.
 
 use super::{Call, check, count};
-use std::{io, mem, time::Duration};
+use std::{
+    io, mem,
+    time::{Duration, Instant},
+};
 
 /// Signal numbers.
 pub type Signal = libc::c_int;
 
 /// Signals that arrive within this time after the first are the same interrupt: timeout(1) sends its
 /// signal to the command and to the command's process group, so that it arrives twice.
-pub const ONE_INTERRUPT: Duration = Duration::from_millis(250);
+const ONE_INTERRUPT: Duration = Duration::from_millis(250);
+
+/// Calls `on_first` at the first of `signals`, and returns the first signal of a second interrupt; `None`
+/// if `signals` ends before one.
+pub fn second_interrupt(
+    signals: impl IntoIterator<Item = Signal>,
+    on_first: impl FnOnce(),
+) -> Option<Signal> {
+    interrupt_after(ONE_INTERRUPT, signals, on_first)
+}
+
+fn interrupt_after(
+    one: Duration,
+    signals: impl IntoIterator<Item = Signal>,
+    on_first: impl FnOnce(),
+) -> Option<Signal> {
+    let mut signals = signals.into_iter();
+    signals.next()?;
+    let first_at = Instant::now();
+    on_first();
+    signals.find(|_| first_at.elapsed() >= one)
+}
 
 fn set_of(signals: &[Signal]) -> libc::sigset_t {
     // SAFETY: sigemptyset initialises the set; a bad number is an error, not undefined.
@@ -125,4 +149,19 @@ pub fn alarm(seconds: u32) {
 pub fn ignore_sigpipe() {
     // SAFETY: SIG_IGN is a valid disposition for SIGPIPE.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_of_one_instant_are_one_interrupt() {
+        let mut begun = 0;
+        let day = Duration::from_secs(86_400);
+        assert_eq!(interrupt_after(day, [2, 2, 15], || begun += 1), None);
+        assert_eq!(interrupt_after(Duration::ZERO, [2, 15, 1], || begun += 1), Some(15));
+        assert_eq!(interrupt_after(day, [], || begun += 1), None);
+        assert_eq!(begun, 2);
+    }
 }

@@ -1,6 +1,5 @@
 //! Ctrl-C: stops the measurement and keeps the results so far.
 
-use pollux_sys::ONE_INTERRUPT;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
@@ -13,7 +12,6 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Instant,
 };
 
 /// Whether the user interrupted the run.
@@ -43,16 +41,9 @@ impl Interrupt {
         let raised = interrupt.clone();
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
         thread::Builder::new().name("signals".into()).spawn(move || {
-            let mut raised_at: Option<Instant> = None;
-            for signal in signals.forever() {
-                match raised_at {
-                    None => {
-                        raised_at = Some(Instant::now());
-                        raised.raise();
-                    }
-                    Some(at) if at.elapsed() < ONE_INTERRUPT => {}
-                    Some(_) => low_level::exit(128 + signal),
-                }
+            let second = pollux_sys::second_interrupt(signals.forever(), || raised.raise());
+            if let Some(signal) = second {
+                low_level::exit(128 + signal);
             }
         })?;
         Ok(interrupt)
