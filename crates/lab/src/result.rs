@@ -271,6 +271,16 @@ impl Outcome {
         variant.is_some_and(|variant| self.experiment.left_out(variant, &cell.cell.point).is_some())
     }
 
+    /// Returns whether the experiment's file says that none of `variants` is measured at `point`. Variants that are
+    /// not available have no cells and do not count.
+    pub(crate) fn leaves_out(&self, variants: &[VariantOutcome], point: &Point) -> bool {
+        let mut here = variants.iter().filter(|variant| variant.unavailable.is_none()).peekable();
+        let is_left_out = |variant: &VariantOutcome| {
+            self.cell(&variant.name, point).is_some_and(|cell| self.is_left_out(cell))
+        };
+        here.peek().is_some() && here.all(is_left_out)
+    }
+
     /// Returns a sentence for each reason for which cells of `variant`, or of all variants, are not measured.
     pub(crate) fn left_out_texts(&self, variant: Option<&str>) -> Vec<String> {
         let is_meant = |cell: &&CellSummary| {

@@ -207,10 +207,13 @@ fn p_values(claim: &ClaimOutcome) -> String {
 }
 
 fn measured_claim(claim: &ClaimOutcome) -> String {
-    let Some(value) = claim.value else { return "–".into() };
-    if let Some(span) = claim.span() {
-        return escape(&format!("{span} {}", claim.unit()));
+    let (Some(value), Some(measured)) = (claim.value, claim.measured()) else {
+        return "–".into();
+    };
+    if claim.span().is_some() {
+        return escape(&measured);
     }
+    // Here the interval has a line of its own.
     let mut text = escape(Bound::sign(claim.bound));
     let interval = claim.interval_text();
     let interval = if interval.is_empty() { "no interval".into() } else { interval };

@@ -94,14 +94,7 @@ impl Panel<'_> {
 
     /// Returns whether none of its cells is measured, as planned: it would have no point.
     fn is_left_out(&self, outcome: &Outcome) -> bool {
-        let is_left_out = |variant: &VariantOutcome, x: &Value| {
-            let cell = outcome.cell(&variant.name, &self.point(x));
-            cell.is_some_and(|cell| outcome.is_left_out(cell))
-        };
-        let here = self.variants.iter().filter(|variant| variant.unavailable.is_none());
-        let mut here = here.peekable();
-        here.peek().is_some()
-            && here.all(|variant| self.x.values.iter().all(|x| is_left_out(variant, x)))
+        self.x.values.iter().all(|x| outcome.leaves_out(self.variants, &self.point(x)))
     }
 
     /// Returns the point at `x`.
@@ -169,5 +162,7 @@ mod tests {
         assert!(of_errors().all(|panel| idle(panel) > 1.0), "only the limit is needed at 1");
         assert_eq!(of_errors().count(), 6, "three queues with 251 and with 501");
         assert_eq!(of_errors().next_back().unwrap().id, "errors-9");
+        let tables = crate::report::terminal::tables(&outcome, 1000);
+        assert!(tables.contains("idle 251 ") && !tables.contains("idle 1 "), "{tables}");
     }
 }

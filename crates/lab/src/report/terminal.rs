@@ -2,8 +2,7 @@
 
 use super::summary;
 use crate::{
-    format, metric,
-    plan::{self, Point},
+    format, metric, plan,
     result::{CellSummary, Outcome, VariantOutcome},
     statistics::{Estimate, MIN_BLOCKS},
     verdict::Verdict,
@@ -73,11 +72,8 @@ fn metric_tables(outcome: &Outcome, name: &str, width: usize) -> String {
 fn columns(outcome: &Outcome, name: &str) -> Vec<Column> {
     let points = plan::points(&outcome.dimensions).into_iter();
     // A column in which no cell is measured says nothing.
-    let is_left_out = |variant: &VariantOutcome, point: &Point| {
-        outcome.cell(&variant.name, point).is_some_and(|cell| outcome.is_left_out(cell))
-    };
     points
-        .filter(|point| !outcome.variants.iter().all(|variant| is_left_out(variant, point)))
+        .filter(|point| !outcome.leaves_out(&outcome.variants, point))
         .map(|point| {
             let head = outcome.varied(&point).join("\n");
             let cell = |variant: &VariantOutcome| match outcome.cell(&variant.name, &point) {
