@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The longest time: the present instant plus much more cannot be represented.
+/// The longest time. It is added to the present instant, and the sum must not overflow.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// Parses `10s`, `500ms`, `1m 30s` (the format of humantime), or a plain number of seconds.

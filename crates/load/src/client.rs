@@ -61,8 +61,8 @@ pub(crate) struct Connection {
     pub(crate) decoder: Decoder,
     /// The interest includes writing.
     pub(crate) watches_write: bool,
-    /// An event has reported that the server closes or has closed. No further event repeats it, so it
-    /// is kept for a reply that needs several events.
+    /// An event or a receive has reported that the server closes or has closed. No further event repeats
+    /// it, so it is kept for a reply that needs several events.
     pub(crate) is_closed: bool,
 }
 

@@ -306,7 +306,6 @@ impl Worker<'_> {
         let connection = self.pool.get(fd).expect("the caller has found it");
         connection.is_closed |=
             readiness.intersects(Readiness::READ_CLOSED | Readiness::HANGUP | Readiness::ERROR);
-        let closed = connection.is_closed;
         for _ in 0..MAX_RECEIVES {
             let connection = self.pool.get(fd).expect("the caller has found it");
             let received = match &mut self.tls {
@@ -315,10 +314,11 @@ impl Worker<'_> {
             };
             match received {
                 Ok(0) => {
+                    connection.is_closed = true;
                     let reply = connection.decoder.finish();
                     let now_ns = self.plan.now_ns();
                     return match reply {
-                        Ok(reply) => self.reply(fd, reply, true, now_ns),
+                        Ok(reply) => self.reply(fd, reply, now_ns),
                         Err(_) => self.fail(fd, Failure::ClosedEarly, now_ns),
                     };
                 }
@@ -339,7 +339,7 @@ impl Worker<'_> {
                                     // length is wrong.
                                     return self.reject(fd, Rejection::Malformed(TOO_LONG), now_ns);
                                 }
-                                return self.reply(fd, reply, closed, now_ns);
+                                return self.reply(fd, reply, now_ns);
                             }
                         }
                     }
@@ -347,7 +347,7 @@ impl Worker<'_> {
                         None => len == self.scratch.len(),
                         Some(tls) => tls.may_have_more,
                     };
-                    if !may_have_more && !closed {
+                    if !may_have_more && !connection.is_closed {
                         return;
                     }
                 }
@@ -366,7 +366,7 @@ impl Worker<'_> {
 
     /// Handles the complete reply on `fd`.
     #[inline]
-    fn reply(&mut self, fd: RawFd, reply: reply::Reply, closed: bool, now_ns: u64) {
+    fn reply(&mut self, fd: RawFd, reply: reply::Reply, now_ns: u64) {
         let status = usize::from(reply.status);
         let connection = self.pool.get(fd).expect("the caller has found it");
         let Some(request) = connection.request else { return };
@@ -375,7 +375,8 @@ impl Worker<'_> {
         }
         let is_sent =
             request.written == self.plan.requests[request.target as usize].get(request.last).len();
-        let is_reusable = reply.keep_alive && !closed && is_sent && connection.requests_left > 0;
+        let is_closed = connection.is_closed;
+        let is_reusable = reply.keep_alive && !is_closed && is_sent && connection.requests_left > 0;
         let bad = if !self.plan.good_status[status] {
             Some(Rejection::Status)
         } else if self.plan.expected_length.is_some_and(|length| length != reply.body) {
@@ -422,7 +423,7 @@ impl Worker<'_> {
         } else if !is_reusable {
             self.end_session(now_ns, |sessions| &mut sessions.broken);
         }
-        if self.plan.closing == Closing::Wait && !closed && was_last {
+        if self.plan.closing == Closing::Wait && !is_closed && was_last {
             let connection = self.pool.get(fd).expect("the caller has found it");
             connection.state = ConnectionState::Closing;
             connection.since_ns = now_ns;

@@ -11,7 +11,7 @@ use crate::{
     target,
     thread::{Gauges, ThreadResult, Worker},
 };
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use pollux_sys as sys;
 use std::{
     sync::{
@@ -148,17 +148,17 @@ fn run_threads(
 ) -> Result<Vec<ThreadResult>> {
     let gauges: Arc<[Gauges]> = (0..plan.threads).map(|_| Gauges::default()).collect();
     let gate = StartGate { start_ns: OnceLock::new(), stop };
-    let (ready, outcomes) = mpsc::sync_channel(plan.threads);
+    let (failing, failures) = mpsc::sync_channel(plan.threads);
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
         // The first error of the set-up.
         let mut failure = None;
         for (index, gauges) in gauges.iter().enumerate() {
             let cpu = config.cpus.get(index % config.cpus.len().max(1)).copied();
-            let (ready, gate) = (ready.clone(), &gate);
+            let (failing, gate) = (failing.clone(), &gate);
             let thread = std::thread::Builder::new()
                 .name(format!("load-{index}"))
-                .spawn_scoped(scope, move || run_thread(plan, gauges, index, cpu, ready, gate));
+                .spawn_scoped(scope, move || run_thread(plan, gauges, index, cpu, failing, gate));
             match thread.with_context(|| format!("starting {} threads", plan.threads)) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
@@ -167,12 +167,10 @@ fn run_threads(
                 }
             }
         }
-        drop(ready);
-        // Ends when each thread that was started has reported.
-        for outcome in outcomes {
-            if let Err(error) = outcome {
-                failure.get_or_insert(error);
-            }
+        drop(failing);
+        // Ends when each thread that was started has dropped its sender.
+        for error in failures {
+            failure.get_or_insert(error);
         }
         let started = failure.map_or_else(|| start(&gauges), Err);
         let _ = gate.start_ns.set(started.as_ref().ok().copied());
@@ -195,16 +193,13 @@ fn run_thread(
     gauges: &Gauges,
     index: usize,
     cpu: Option<usize>,
-    ready: mpsc::SyncSender<Result<()>>,
+    failing: mpsc::SyncSender<Error>,
     gate: &StartGate<'_>,
 ) -> Result<ThreadResult> {
-    let (worker, outcome) = match set_up_thread(plan, gauges, index, cpu, gate.stop) {
-        Ok(worker) => (Some(worker), Ok(())),
-        Err(error) => (None, Err(error)),
-    };
+    let worker = set_up_thread(plan, gauges, index, cpu, gate.stop);
     // The receiver is there until every thread has dropped its sender.
-    let _ = ready.send(outcome);
-    drop(ready);
+    let worker = worker.map_err(|error| failing.send(error)).ok();
+    drop(failing);
     match (worker, gate.start_ns.wait()) {
         (Some(worker), &Some(start_ns)) => worker.run(start_ns, gate.stop),
         _ => bail!("the set-up failed"),

@@ -38,8 +38,7 @@ fn server_that_waits(patience: Duration, events: Events) -> Server {
                 peer.stream.set_read_timeout(Some(PATIENCE)).unwrap();
                 return subscribe(&mut peer, &head, &streams);
             }
-            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
-            let body = peer.content(length.unwrap().parse().unwrap()).unwrap();
+            let body = content_of(&mut peer, &head).unwrap();
             let content =
                 String::from_utf8(body).unwrap().split_once("data=").unwrap().1.to_owned();
             let mut last = last.lock().unwrap();
@@ -55,6 +54,12 @@ fn server_that_waits(patience: Duration, events: Events) -> Server {
             peer.reply(200, "id");
         }
     })
+}
+
+/// Reads the content of the request that has this head.
+fn content_of(peer: &mut ServerConnection, head: &str) -> Option<Vec<u8>> {
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+    peer.content(length.unwrap().parse().unwrap())
 }
 
 fn subscribe(peer: &mut ServerConnection, head: &str, streams: &Streams) {
@@ -223,8 +228,7 @@ fn a_refusal_without_content_is_counted_as_a_status() {
                 (false, _) => return peer.reply(401, ""),
                 (true, _) => {}
             }
-            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
-            peer.content(length.unwrap().parse().unwrap());
+            content_of(&mut peer, &head);
             peer.reply(200, "id");
         }
     });

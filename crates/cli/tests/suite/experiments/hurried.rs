@@ -147,7 +147,7 @@ pub(super) fn hurried(id: &str) -> String {
         }
     }
     if id == "zerohttpd-static" {
-        // It has no other flags of the load.
+        // It has no table of its own, and as a closed loop it has neither a lag nor arrivals.
         within(&mut experiment, &["load"]).insert("max-starved".into(), "100%".into());
     } else if let Some(load) = experiment.get_mut("load").and_then(Value::as_table_mut) {
         load.insert("max-lag".into(), "1m".into());
