@@ -505,7 +505,7 @@ impl Worker<'_> {
         let at_ns = self.measured_at(now_ns);
         self.recorder.fail(FailedRequest {
             kind,
-            latency_ns: now_ns.saturating_sub(scheduled_ns).max(self.plan.timeout_ns),
+            latency_ns: now_ns.saturating_sub(scheduled_ns),
             at_ns,
             measured: scheduled_ns >= self.measured_ns,
         });

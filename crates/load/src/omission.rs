@@ -16,13 +16,14 @@ const REPORTED_SHARE: f64 = 0.01;
 /// The number of further requests that would have been sent if no connection had waited longer than the
 /// median. For each reply above ten times the median, it is the number of medians that fit into its
 /// time, less the one request that was sent. (Gil Tene's correction adds the same, with the expected
-/// interval instead of the median.)
-pub(crate) fn omitted(latency: &Histogram<u64>) -> u64 {
-    if latency.is_empty() {
+/// interval instead of the median.) A request that failed counts with the time until it failed; the median
+/// is that of the good replies, because a failure at once is not what a reply takes.
+pub(crate) fn omitted(good: &Histogram<u64>, failed: &Histogram<u64>) -> u64 {
+    if good.is_empty() {
         return 0;
     }
-    let median = latency.value_at_quantile(0.5).max(1) as f64;
-    let stalls = latency.iter_recorded().filter(|step| {
+    let median = good.value_at_quantile(0.5).max(1) as f64;
+    let stalls = good.iter_recorded().chain(failed.iter_recorded()).filter(|step| {
         let value = step.value_iterated_to() as f64;
         value > STALL * median
     });
@@ -34,15 +35,15 @@ pub(crate) fn omitted(latency: &Histogram<u64>) -> u64 {
 }
 
 /// The note about the missing requests, if they are many.
-pub(crate) fn note(omitted: u64, latency: &Histogram<u64>) -> Option<String> {
-    let all = omitted + latency.len();
+pub(crate) fn note(omitted: u64, good: &Histogram<u64>, failed: &Histogram<u64>) -> Option<String> {
+    let all = omitted + good.len() + failed.len();
     (omitted > 0 && omitted as f64 >= REPORTED_SHARE * all as f64).then(|| {
         format!(
-            "the server stalled (the longest reply took {:.0} ms, the median {:.1} ms), and a closed \
+            "the server stalled (the longest request took {:.0} ms, the median {:.1} ms), and a closed \
              loop waits with it: some {omitted} requests that others would have sent meanwhile are \
              not in the percentiles; measure latencies with --rate",
-            latency.max() as f64 / 1e6,
-            latency.value_at_quantile(0.5) as f64 / 1e6,
+            good.max().max(failed.max()) as f64 / 1e6,
+            good.value_at_quantile(0.5) as f64 / 1e6,
         )
     })
 }
@@ -62,20 +63,32 @@ mod tests {
     #[test]
     fn a_stall_of_a_second_hides_a_thousand_requests_of_a_millisecond() {
         let stalled = histogram(&[(1_000_000, 1_000), (1_000_000_000, 1)]);
-        let missing = omitted(&stalled);
+        let none = histogram(&[]);
+        let missing = omitted(&stalled, &none);
         assert!((980..1_010).contains(&missing), "{missing}");
-        let message = note(missing, &stalled).unwrap();
+        let message = note(missing, &stalled, &none).unwrap();
         assert!(message.contains("took 1") && message.contains("--rate"), "{message}");
+    }
+
+    /// Regression test: a status that was not expected, or a reset, once counted as a stall of the time limit.
+    #[test]
+    fn a_failure_is_a_stall_for_as_long_as_it_took() {
+        let good = histogram(&[(1_000_000, 1_000)]);
+        assert_eq!(omitted(&good, &histogram(&[(20_000, 2_000)])), 0, "failed at once");
+        let missing = omitted(&good, &histogram(&[(1_000_000_000, 1)]));
+        assert!((980..1_010).contains(&missing), "{missing}");
+        assert_eq!(omitted(&histogram(&[]), &histogram(&[(1, 9), (1_000_000, 1)])), 0);
     }
 
     #[test]
     fn without_a_stall_nothing_is_missing() {
+        let none = histogram(&[]);
         let steady = histogram(&[(1_000_000, 1_000), (9_000_000, 10)]);
-        assert_eq!(omitted(&steady), 0);
-        assert_eq!(note(0, &steady), None);
-        assert_eq!(omitted(&histogram(&[])), 0);
+        assert_eq!(omitted(&steady, &none), 0);
+        assert_eq!(note(0, &steady, &none), None);
+        assert_eq!(omitted(&none, &none), 0);
         // One in a million changes no percentile of the report.
         let rare = histogram(&[(1_000_000, 1_000_000), (100_000_000, 1)]);
-        assert_eq!(note(omitted(&rare), &rare), None);
+        assert_eq!(note(omitted(&rare, &none), &rare, &none), None);
     }
 }

@@ -40,8 +40,7 @@ pub struct Reply {
 pub struct FailedRequest {
     /// The reason.
     pub kind: Failure,
-    /// The latency where failures are counted: from the scheduled instant to the failure, and at least
-    /// the time limit, because the client has no answer before the limit either.
+    /// From the scheduled instant to the failure.
     pub latency_ns: u64,
     /// The time of the failure, from the start of the measured part; in the warm-up negative.
     pub at_ns: i64,
@@ -107,7 +106,7 @@ pub struct Recorder {
     /// Times from the scheduled instant to the end of the reply.
     #[serde(with = "crate::histogram")]
     pub latency: Histogram<u64>,
-    /// The latencies of the requests that failed, each with [`FailedRequest::latency_ns`].
+    /// Times from the scheduled instant to the failure, of the requests that failed.
     #[serde(with = "crate::histogram")]
     pub failed_latency: Histogram<u64>,
     /// Times from the send to the end of the reply.
@@ -284,10 +283,14 @@ impl Recorder {
         self.first_other.map(|number| io::Error::from_raw_os_error(number).to_string())
     }
 
-    /// The latencies of the good replies and of the failures together.
-    pub fn latency_with_failures(&self) -> Histogram<u64> {
+    /// The latencies of the good replies and of the failures together. A failure counts as the time limit
+    /// at least, because the client has no answer before the limit either.
+    pub fn latency_with_failures(&self, timeout_ns: u64) -> Histogram<u64> {
         let mut all = self.latency.clone();
-        all.add(&self.failed_latency).expect("both have the same bounds");
+        for failed in self.failed_latency.iter_recorded() {
+            let latency_ns = failed.value_iterated_to().max(timeout_ns);
+            all.saturating_record_n(latency_ns, failed.count_at_value());
+        }
         all
     }
 
@@ -406,8 +409,9 @@ mod tests {
         first.merge(second);
         assert_eq!((first.completed, first.failures.total()), (2, 1));
         assert_eq!((first.samples.as_slice(), first.window_replies), (&[1, 0, 1][..], 2));
-        let all = first.latency_with_failures();
-        assert_eq!((all.len(), all.max() / 1000, first.latency.len()), (3, 9, 2));
+        let longest_us = |timeout_ns| first.latency_with_failures(timeout_ns).max() / 1000;
+        assert_eq!((longest_us(0), longest_us(9_000), longest_us(20_000)), (9, 9, 20));
+        assert_eq!((first.latency_with_failures(0).len(), first.latency.len()), (3, 2));
         assert_eq!((first.latency.min(), first.latency.max()), (1000, 3001));
         assert_eq!(first.service.len(), 2);
         assert_eq!(first.take_intervals().len(), 2);

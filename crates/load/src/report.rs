@@ -175,13 +175,14 @@ impl Report {
             elapsed_s,
             interrupted,
         );
-        let with_failures = recorder.latency_with_failures();
+        let with_failures = recorder.latency_with_failures(plan.timeout_ns);
         let latency_with_failures_us = Times::from(&with_failures);
         let latency_verdict = validity::of_latency(config, &lag, &latency_with_failures_us);
         let omitted_requests = match config.pace {
             Pace::Open { .. } => 0,
-            Pace::Closed => omission::omitted(&with_failures),
+            Pace::Closed => omission::omitted(&recorder.latency, &recorder.failed_latency),
         };
+        let note = omission::note(omitted_requests, &recorder.latency, &recorder.failed_latency);
         let statuses = (0u16..).zip(&recorder.statuses).filter(|&(_, &count)| count > 0);
         let statuses = statuses.map(|(status, &count)| (status, count)).collect();
         Self {
@@ -189,7 +190,7 @@ impl Report {
             invalid_reason: verdict,
             latency_valid: latency_verdict.is_none(),
             latency_invalid_reason: latency_verdict,
-            notes: omission::note(omitted_requests, &with_failures).into_iter().collect(),
+            notes: note.into_iter().collect(),
             url: plan.targets.urls()[0].to_string(),
             address: plan.destination.to_string(),
             mode: if plan.schedule.is_some() { "open" } else { "closed" },

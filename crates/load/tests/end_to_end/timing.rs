@@ -251,6 +251,25 @@ fn a_closed_loop_that_stalls_says_what_it_left_out() {
     assert_eq!((report.omitted_requests, report.notes.len()), (0, 0));
 }
 
+/// Regression test: each 404 once counted as a stall of the time limit, 10,000 omitted requests.
+#[test]
+fn a_failure_at_once_is_no_stall() {
+    let server = Server::start(|mut peer| {
+        let mut number = 0;
+        while peer.request().is_some() {
+            number += 1;
+            let status = if number % 10 == 0 { 404 } else { 200 };
+            peer.reply_after(Duration::from_millis(1), status, "x");
+        }
+    });
+    let report = run(&closed(&server, 1, 200));
+    assert_eq!(report.errors["status"], 20);
+    // As above: no delay is shorter than 1 ms.
+    let most = (report.elapsed_s * 1e3) as u64;
+    assert!(report.omitted_requests <= most, "{}", report.omitted_requests);
+    assert!(report.latency_with_failures_us.max >= 9_990_000.0, "as long as the limit");
+}
+
 #[test]
 fn a_lag_as_long_as_the_latency_makes_the_latencies_invalid() {
     let server = Server::good("hello");
