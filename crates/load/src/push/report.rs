@@ -28,7 +28,7 @@ pub struct Publications {
     pub first_failure: Option<String>,
 }
 
-/// The deliveries of the acknowledged updates, the warm-up's included.
+/// The deliveries of the acknowledged updates, the warm-up's included. `expected` = `delivered` + `lost`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Deliveries {
     /// Acknowledged updates times subscribers.
@@ -129,7 +129,8 @@ impl PushReport {
         let subscribers = all.subscribers.wanted as u64;
         let acknowledged =
             || all.delivered.iter().zip(&publisher.acknowledged).filter(|(_, is)| **is);
-        let missing = |&got: &u32| subscribers.saturating_sub(got.into());
+        let delivered: u64 = acknowledged().map(|(&got, _)| u64::from(got)).sum();
+        let expected = acknowledged().count() as u64 * subscribers;
         let received: u64 = all.delivered.iter().map(|&got| u64::from(got)).sum();
         let mut fan_out = histogram();
         for (number, (&got, &last_ns)) in all.delivered.iter().zip(&all.last_ns).enumerate() {
@@ -163,9 +164,9 @@ impl PushReport {
                 first_failure: publisher.first_failure,
             },
             deliveries: Deliveries {
-                expected: acknowledged().count() as u64 * subscribers,
-                delivered: received,
-                lost: acknowledged().map(|(got, _)| missing(got)).sum(),
+                expected,
+                delivered,
+                lost: expected.saturating_sub(delivered),
                 duplicated: all.duplicated,
                 reordered: all.reordered,
                 corrupt: all.corrupt,

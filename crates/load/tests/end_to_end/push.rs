@@ -22,13 +22,16 @@ type Events = fn(number: usize, subscriber: usize, content: &str, last: &str) ->
 /// The time that a subscriber's connection may be silent.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The status with which the server answers an update.
+type Status = fn(number: usize) -> u16;
+
 /// A push server: a GET is a subscription, a POST an update.
 fn server(events: Events) -> Server {
-    server_that_waits(PATIENCE, events)
+    server_that_answers(|_| 200, PATIENCE, events)
 }
 
 /// A push server that closes a connection on which no request arrives for `patience`.
-fn server_that_waits(patience: Duration, events: Events) -> Server {
+fn server_that_answers(status: Status, patience: Duration, events: Events) -> Server {
     let streams = Streams::default();
     let last = Mutex::new((0, String::new()));
     Server::start(move |mut peer| {
@@ -49,9 +52,10 @@ fn server_that_waits(patience: Duration, events: Events) -> Server {
                     let _ = stream.write_all(chunk.as_bytes());
                 }
             }
+            let status = status(last.0);
             *last = (last.0 + 1, content);
             drop(last);
-            peer.reply(200, "id");
+            peer.reply(status, "id");
         }
     })
 }
@@ -158,6 +162,20 @@ fn what_a_server_loses_repeats_reorders_and_changes_is_counted() {
     assert_eq!((found.corrupt, found.foreign), (2, 1), "{found:?}");
 }
 
+/// Regression test: 100 deliveries of 90 were once reported.
+#[test]
+fn deliveries_of_an_update_that_is_not_acknowledged_are_not_counted() {
+    let status: Status = |number| if number == 3 { 500 } else { 200 };
+    let events: Events = |_, _, content, _| vec![content.to_owned()];
+    let server = server_that_answers(status, PATIENCE, events);
+    let config = config(&server, 10);
+    let report = pollux_load::push::run(&config, &AtomicBool::new(false), |_| ()).unwrap();
+    assert_eq!((report.publications.acknowledged, report.publications.failed), (9, 1));
+    let found = report.deliveries;
+    assert_eq!((found.expected, found.delivered, found.lost), (90, 90, 0), "{found:?}");
+    assert_eq!(report.latency_us.count, 100, "the times of all that arrived");
+}
+
 #[test]
 fn a_subscriber_that_comes_back_names_the_last_update_that_it_got() {
     let server = server(|_, _, content, _| vec![content.to_owned()]);
@@ -189,7 +207,8 @@ fn a_refusal_is_the_reason_why_nothing_can_be_measured() {
 fn the_publisher_connects_again_when_the_server_has_closed_its_idle_connection() {
     // Longer than the time until the first update, shorter than that between two.
     let patience = Duration::from_millis(250);
-    let server = server_that_waits(patience, |_, _, content, _| vec![content.to_owned()]);
+    let events: Events = |_, _, content, _| vec![content.to_owned()];
+    let server = server_that_answers(|_| 200, patience, events);
     let mut config = config(&server, 3);
     config.rate_rps = 2.0;
     let report = run(&config);
