@@ -47,7 +47,9 @@ pub fn write_push(report: &PushReport, out: impl Write) -> Result<()> {
         "publish: from an update's scheduled instant to the answer; ns",
     ];
     let tags = Tags { service: "publish", handshake: None };
-    write_log(report.started_at_unix_s, &comments, &report.intervals, tags, out)
+    // The intervals are those of the measured part.
+    let measured_at_unix_s = report.started_at_unix_s + report.warmup_s;
+    write_log(measured_at_unix_s, &comments, &report.intervals, tags, out)
 }
 
 /// The tags of the histograms that have one.

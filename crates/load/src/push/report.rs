@@ -77,6 +77,8 @@ pub struct PushReport {
     pub address: String,
     /// The start of the schedule, in seconds of Unix time.
     pub started_at_unix_s: f64,
+    /// The warm-up by the schedule, in seconds.
+    pub warmup_s: f64,
     /// The length of the schedule, the warm-up included.
     pub duration_s: f64,
     /// Updates per second.
@@ -143,6 +145,7 @@ impl PushReport {
         generator.cpu_us_per_delivery = cpu_ns as f64 / 1e3 / received.max(1) as f64;
         let started_at =
             plan.origin_time + std::time::Duration::from_nanos(plan.start_ns().unwrap_or_default());
+        let warmup_s = plan.config.warmup.as_secs_f64();
         let failures = all.failures;
         let mut report = Self {
             valid: true,
@@ -152,7 +155,8 @@ impl PushReport {
             started_at_unix_s: started_at
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .map_or(0.0, |since| since.as_secs_f64()),
-            duration_s: (plan.schedule.window_ns() as f64 / 1e9) + plan.config.warmup.as_secs_f64(),
+            warmup_s,
+            duration_s: plan.schedule.window_ns() as f64 / 1e9 + warmup_s,
             offered_rps: plan.config.rate_rps,
             update_bytes: plan.config.update_bytes,
             subscribers: all.subscribers,

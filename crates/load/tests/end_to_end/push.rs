@@ -176,6 +176,21 @@ fn deliveries_of_an_update_that_is_not_acknowledged_are_not_counted() {
     assert_eq!(report.latency_us.count, 100, "the times of all that arrived");
 }
 
+/// Regression test: the log once began with the warm-up, and its times were those of the measured part.
+#[test]
+fn the_log_begins_with_the_measured_part() {
+    let server = server(|_, _, content, _| vec![content.to_owned()]);
+    let warmup = Duration::from_millis(500);
+    let report = run(&PushConfig { warmup, intervals: true, ..config(&server, 20) });
+    let mut log = Vec::new();
+    pollux_load::output::hdr::write_push(&report, &mut log).unwrap();
+    let log = String::from_utf8(log).unwrap();
+    let base = log.lines().find_map(|line| line.strip_prefix("#[BaseTime: ")).unwrap();
+    let base_s: f64 = base.split(' ').next().unwrap().parse().unwrap();
+    let before_s = base_s - report.started_at_unix_s;
+    assert!((before_s - 0.5).abs() < 0.01, "{before_s}: {base}");
+}
+
 #[test]
 fn a_subscriber_that_comes_back_names_the_last_update_that_it_got() {
     let server = server(|_, _, content, _| vec![content.to_owned()]);
