@@ -74,12 +74,13 @@ impl Url {
 
     /// Whether one run may use both URLs.
     pub fn has_origin_of(&self, other: &Self) -> bool {
-        (self.is_tls, &self.authority) == (other.is_tls, &other.authority)
+        self.is_tls == other.is_tls && self.has_address_of(other)
     }
 
-    /// Whether both URLs have the same host and port; a URL without a port has that of its scheme.
+    /// Whether both URLs have the same host and port; a URL without a port has that of its scheme, and
+    /// the case of a host is of no importance (RFC 9110 §4.2.3).
     pub fn has_address_of(&self, other: &Self) -> bool {
-        (&self.host, self.port) == (&other.host, other.port)
+        self.port == other.port && self.host.eq_ignore_ascii_case(&other.host)
     }
 }
 
@@ -375,6 +376,8 @@ mod tests {
         assert!(!url("http://h:443/").has_origin_of(&url("https://h:443/")));
         assert!(url("http://h:443/").has_address_of(&url("https://h/")));
         assert!(!url("http://h/").has_address_of(&url("https://h/")));
+        assert!(url("http://H/").has_origin_of(&url("http://h:80/")));
+        assert!(!url("http://h/").has_origin_of(&url("http://h:81/")));
     }
 
     #[test]
