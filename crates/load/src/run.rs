@@ -58,7 +58,7 @@ pub(crate) fn measure(
     start: impl FnOnce(&Plan, &Arc<[Gauges]>, IdleGauge) -> Result<u64>,
 ) -> Result<Run> {
     let (first_url, _) = config.urls.first().context("no URL is given")?;
-    let destination = target::resolve(&first_url.host, first_url.port)?;
+    let destination = target::resolve(&first_url.host, first_url.port, config.sources)?;
     if let Some(sources) = config.sources {
         sources.check(destination.ip())?;
     }

@@ -73,6 +73,11 @@ impl Sources {
         }
     }
 
+    /// Whether `destination` has the family of these addresses.
+    pub fn has_family_of(&self, destination: IpAddr) -> bool {
+        self.first.is_ipv4() == destination.is_ipv4()
+    }
+
     /// Tries to bind the first and the last address, so that a run does not begin with sources that
     /// this host does not have.
     ///
@@ -81,7 +86,7 @@ impl Sources {
     /// of `destination`.
     pub fn check(&self, destination: IpAddr) -> Result<()> {
         ensure!(
-            self.first.is_ipv4() == destination.is_ipv4(),
+            self.has_family_of(destination),
             "--source {} and the server's address {destination} are of different families",
             self.first
         );

@@ -1,5 +1,6 @@
 //! URLs, and the bytes of their requests, written before the run.
 
+use crate::source::Sources;
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use pollux_http::{
     output::ByteCounter,
@@ -128,14 +129,15 @@ pub fn check_authority(authority: &str) -> Result<()> {
 }
 
 /// The address of `host`. If a name has several addresses (`localhost` has two families), the first
-/// that accepts a connection, or the first when none does.
+/// that accepts a connection, or the first when none does. Of two families, that of `sources` is taken.
 ///
 /// # Errors
 /// A name that does not resolve.
-pub fn resolve(host: &str, port: u16) -> Result<SocketAddr> {
+pub fn resolve(host: &str, port: u16, sources: Option<Sources>) -> Result<SocketAddr> {
     const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
     let addresses = pollux_sys::resolve(host, port)
         .with_context(|| format!("the host {host:?} cannot be resolved"))?;
+    let addresses = reachable(addresses, sources);
     let first = *addresses.first().with_context(|| format!("{host:?} has no address"))?;
     if addresses.len() == 1 {
         return Ok(first); // no connection that the server would count
@@ -144,6 +146,17 @@ pub fn resolve(host: &str, port: u16) -> Result<SocketAddr> {
         .iter()
         .find(|address| std::net::TcpStream::connect_timeout(address, PATIENCE).is_ok());
     Ok(*accepting.unwrap_or(&first))
+}
+
+/// The addresses of the family of `sources`. If there are none, all of them: the error of
+/// [`Sources::check`] names the contradiction.
+fn reachable(mut addresses: Vec<SocketAddr>, sources: Option<Sources>) -> Vec<SocketAddr> {
+    let is_reachable =
+        |address: &SocketAddr| sources.is_none_or(|sources| sources.has_family_of(address.ip()));
+    if addresses.iter().any(is_reachable) {
+        addresses.retain(is_reachable);
+    }
+    addresses
 }
 
 /// Several URLs of one server, drawn by weight or taken in turn.
@@ -479,9 +492,22 @@ mod tests {
 
     #[test]
     fn host_and_port_resolve_without_a_connection() {
-        assert_eq!(resolve("127.0.0.1", 81).unwrap().to_string(), "127.0.0.1:81");
-        assert_eq!(resolve("::1", 81).unwrap().to_string(), "[::1]:81");
+        assert_eq!(resolve("127.0.0.1", 81, None).unwrap().to_string(), "127.0.0.1:81");
+        assert_eq!(resolve("::1", 81, None).unwrap().to_string(), "[::1]:81");
         assert!(check_authority("127.0.0.1:81").is_ok() && check_authority("[::1]:81").is_ok());
         assert!(check_authority("127.0.0.1").unwrap_err().to_string().contains("HOST:PORT"));
+    }
+
+    /// Regression test: --source 127.0.1.0/24 was once refused for a `localhost` whose first address is ::1.
+    #[test]
+    fn a_source_decides_between_the_families_of_a_name() {
+        let both: [SocketAddr; 2] = ["[::1]:81", "127.0.0.1:81"].map(|text| text.parse().unwrap());
+        let of = |source: Option<&str>, addresses: &[SocketAddr]| {
+            reachable(addresses.to_vec(), source.map(|text| text.parse().unwrap()))
+        };
+        assert_eq!(of(None, &both), both);
+        assert_eq!(of(Some("127.0.1.0/24"), &both), both[1..]);
+        assert_eq!(of(Some("::1"), &both), both[..1]);
+        assert_eq!(of(Some("::1"), &both[1..]), both[1..], "an error names both");
     }
 }

@@ -139,7 +139,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     if args.subscribe && url.path == "/" {
         url.path = format!("{}?match=load", pollux_hub::topic::WELL_KNOWN);
     }
-    let destination = resolve(&url.host, url.port)?;
+    let destination = resolve(&url.host, url.port, args.source)?;
     let plan = IdlePlan {
         config: IdleConfig { count: args.connections, kind },
         own_file_tables: Some(own_file_tables()),

@@ -65,14 +65,14 @@ impl PushPlan {
     /// # Errors
     /// A name does not resolve; the errors of the configuration's check.
     pub(crate) fn new(config: &PushConfig, run: u32) -> Result<Self> {
-        let destination = target::resolve(&config.url.host, config.url.port)?;
+        let destination = target::resolve(&config.url.host, config.url.port, config.sources)?;
         if let Some(sources) = config.sources {
             sources.check(destination.ip())?;
         }
         let publish = &config.publish.url;
         let publish_destination = match publish.has_address_of(&config.url) {
             true => destination,
-            false => target::resolve(&publish.host, publish.port)?,
+            false => target::resolve(&publish.host, publish.port, None)?,
         };
         Ok(Self {
             destination,
