@@ -14,6 +14,7 @@ mod help_tests;
 mod hub_client;
 mod message;
 mod names;
+mod print;
 mod switches;
 mod sys;
 mod terminal;

@@ -2,16 +2,13 @@
 
 use crate::{
     command::serve::{self, Configuration, describe},
+    message::say,
+    print::print_all,
     switches::Switches,
 };
 use anyhow::Context;
 use pollux_server::config::{Config, Fault, Key, without_password};
-use std::{
-    fs,
-    io::{self, Write},
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::{fs, path::PathBuf, process::ExitCode};
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -66,7 +63,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Check { file } => check(&file),
         Command::Show(args) => show(&Configuration::of(args.0)?),
         Command::Schema => {
-            print(&serde_json::to_string_pretty(&Config::schema())?).map(|()| ExitCode::SUCCESS)
+            print_all(&(serde_json::to_string_pretty(&Config::schema())? + "\n"))?;
+            Ok(ExitCode::SUCCESS)
         }
     }
 }
@@ -83,13 +81,13 @@ fn check(path: &std::path::Path) -> anyhow::Result<ExitCode> {
     let mut warnings = config.file_warnings();
     for warning in &mut warnings {
         sources.point(warning);
-        eprintln!("warning: {warning}");
+        say(format_args!("warning: {warning}"));
     }
     let sites = config.site.len();
     let files = sources.files().count();
     let plural = |count| if count == 1 { "" } else { "s" };
-    print(&format!(
-        "{}: no faults: {sites} site{}, {files} file{}{}",
+    print_all(&format!(
+        "{}: no faults: {sites} site{}, {files} file{}{}\n",
         path.display(),
         plural(sites),
         plural(files),
@@ -162,14 +160,6 @@ fn show(configuration: &Configuration) -> anyhow::Result<ExitCode> {
             text.push_str(&format!("{:<40} # {source}\n", format!("{name} = {value}")));
         }
     }
-    print(text.trim_end())?;
+    print_all(&format!("{}\n", text.trim_end()))?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Prints a text. A reader such as head(1) may close the pipe early, which is not an error.
-fn print(text: &str) -> anyhow::Result<()> {
-    match writeln!(io::stdout().lock(), "{text}") {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
-    }
 }

@@ -1,8 +1,8 @@
 //! `pollux doctor`.
 
-use crate::terminal;
+use crate::{print::print_all, terminal};
 use pollux_lab::doctor::{Facts, Report, Style};
-use std::{io::Write as _, process::ExitCode};
+use std::process::ExitCode;
 
 /// The maximum width of the text, because longer lines are hard to read.
 const MAX_WIDTH: u16 = 100;
@@ -21,14 +21,13 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let report = Report::of(&Facts::look()?);
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        serde_json::to_writer_pretty(&mut out, &report)?;
-        writeln!(out)?;
+    let text = if args.json {
+        serde_json::to_string_pretty(&report)? + "\n"
     } else {
-        let colour = terminal::has_colours(&out);
+        let colour = terminal::has_colours(&std::io::stdout());
         let width = terminal::width().min(MAX_WIDTH);
-        out.write_all(report.text(Style { colour, width: width.into() }).as_bytes())?;
-    }
+        report.text(Style { colour, width: width.into() })
+    };
+    print_all(&text)?;
     Ok(ExitCode::SUCCESS)
 }

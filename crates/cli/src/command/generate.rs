@@ -1,11 +1,11 @@
 //! `pollux generate`: files that a package installs in addition to the program. The command is
 //! hidden; `make install` runs it.
 
+use crate::print::print_all;
 use anyhow::Context as _;
 use clap_complete::Shell;
 use std::{
     fs,
-    io::Write as _,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -42,7 +42,7 @@ pub(crate) fn run(args: Args, mut whole: clap::Command) -> anyhow::Result<ExitCo
         What::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut whole, "pollux", &mut text);
-            std::io::stdout().write_all(&text).context("standard output")?;
+            print_all(&String::from_utf8(text)?)?;
         }
         What::Man { directory } => man(&directory, whole)?,
     }

@@ -5,7 +5,7 @@ mod earlier;
 mod floor;
 mod guest;
 
-use crate::{duration, message::say, names, terminal, usage::UsageError};
+use crate::{duration, message::say, names, print::print_all, terminal, usage::UsageError};
 use anyhow::Context as _;
 use pollux_event::MechanismSpec;
 use pollux_lab::{
@@ -26,7 +26,6 @@ use pollux_lab::{
 use pollux_vm::Mips;
 use std::{
     fs,
-    io::{self, Write},
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -413,15 +412,6 @@ fn list() -> anyhow::Result<ExitCode> {
     }
     print_all(&text)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Writes to standard output. A reader that closes the pipe early, such as `head`, is not an error.
-fn print_all(text: &str) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("standard output"),
-    }
 }
 
 /// Returns how long the quick and the full form of an experiment take, on the host and in a guest.

@@ -1,6 +1,6 @@
 //! `pollux vm`.
 
-use crate::message::say;
+use crate::{message::say, print::print_all};
 use anyhow::Context;
 use clap::ValueHint;
 use pollux_vm::{
@@ -8,13 +8,7 @@ use pollux_vm::{
     Streams, status,
 };
 use std::{
-    ffi::OsString,
-    fs::File,
-    io::{self, Write as _},
-    os::fd::AsFd,
-    path::PathBuf,
-    process::ExitCode,
-    time::Duration,
+    ffi::OsString, fs::File, io, os::fd::AsFd, path::PathBuf, process::ExitCode, time::Duration,
 };
 
 /// The default number of processors of a guest.
@@ -132,9 +126,9 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.list_kernels {
-        let mut out = io::stdout().lock();
-        for kernel in pollux_vm::available_kernels(&Cache::open(None)?)? {
-            writeln!(out, "{kernel}")?;
+        let kernels = pollux_vm::available_kernels(&Cache::open(None)?)?;
+        for kernel in kernels {
+            print_all(&format!("{kernel}\n"))?;
         }
         return Ok(ExitCode::SUCCESS);
     }

@@ -312,6 +312,26 @@ fn a_terminal_sees_progress_which_is_gone_at_the_end() {
     assert!(shown.rows().iter().any(|row| row.contains("idle 20")), "{text}");
 }
 
+/// As in `pollux doctor --json | head -1`.
+#[test]
+fn a_reader_that_closes_the_pipe_is_no_error() {
+    let commands: [&[&str]; 5] = [
+        &["doctor"],
+        &["doctor", "--json"],
+        &["config", "schema"],
+        &["generate", "completions", "bash"],
+        &["lab", "list"],
+    ];
+    for command in commands {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut pollux = Command::new(env!("CARGO_BIN_EXE_pollux"));
+        let output = pollux.args(command).stdout(writer).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && stderr.is_empty(), "{command:?}: {stderr}");
+    }
+}
+
 #[test]
 fn a_dumb_terminal_sees_no_progress() {
     let directory = experiment();

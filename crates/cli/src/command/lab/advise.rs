@@ -1,6 +1,6 @@
 //! `pollux lab advise`.
 
-use crate::{terminal, usage::UsageError};
+use crate::{print::print_all, terminal, usage::UsageError};
 use anyhow::Context as _;
 use pollux_lab::{
     advise::Question,
@@ -32,7 +32,7 @@ pub(super) fn run(question: Question) -> anyhow::Result<ExitCode> {
     settings.progress.finish();
     let outcome = outcome?;
     let advice = question.advice(&outcome);
-    super::print_all(&question.text(&advice))?;
+    print_all(&question.text(&advice))?;
     let has_valid_run = advice.iter().any(|it| it.measured.is_ok());
     Ok(super::exit_code(outcome.interrupted, has_valid_run))
 }

@@ -1,6 +1,6 @@
 //! `pollux lab floor`.
 
-use super::print_all;
+use crate::print::print_all;
 use anyhow::Context as _;
 use pollux_lab::floor;
 use std::{fs, net::SocketAddr, num::NonZeroU32, path::PathBuf, process::ExitCode};
