@@ -5,7 +5,7 @@ use super::{
     tls_client::TrustArgs,
 };
 use crate::{duration, sys::own_file_tables};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use pollux_load::{
     config::{IdleConfig, IdleKind},
     idle::{IdlePlan, IdleReport},
@@ -102,6 +102,10 @@ pub(crate) struct Args {
 
 /// Returns the URL of the requests: `server` is a URL, or HOST:PORT.
 fn url(server: &str, path: Option<&str>) -> Result<Url> {
+    if let Some(path) = path {
+        // Without the slash it would be a part of the host or of the port.
+        ensure!(path.starts_with('/'), "--path {path}: a path begins with /");
+    }
     if !server.contains("://") {
         check_authority(server)?;
         return format!("http://{server}{}", path.unwrap_or("/")).parse();
@@ -261,5 +265,8 @@ mod tests {
         assert_eq!(shown("http://h:82/a", Some("/c")).unwrap(), "http://h:82/c");
         assert!(shown("h", None).unwrap_err().to_string().contains("HOST:PORT"));
         assert_eq!(shown("https://h/", Some("/a")).unwrap(), "https://h/a");
+        for server in ["http://h/", "h:81"] {
+            assert!(shown(server, Some(".net/")).unwrap_err().to_string().contains("--path .net/"));
+        }
     }
 }
