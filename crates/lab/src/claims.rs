@@ -210,7 +210,8 @@ fn verdict_of_points(verdicts: &[Verdict]) -> Verdict {
 }
 
 /// Returns the p-value of the verdict on all `parts`. A claim holds if all parts hold, so its p-value is that of
-/// the least certain part. One failed part is enough for it to fail.
+/// the least certain part. One failed part is enough for it to fail; the p-value of a failed part is already
+/// multiplied by the number of parts ([`decide::Evidence::of_several`]).
 fn p_of_all(verdict: Verdict, parts: &[Part]) -> Option<f64> {
     if verdict == Verdict::DoesNotHold {
         let failed = parts.iter().filter(|part| part.verdict == Verdict::DoesNotHold);

@@ -86,19 +86,25 @@ fn a_claim_about_every_rate_sees_each_of_them() {
 /// 7 of 100 cases.
 #[test]
 fn one_of_several_fails_at_a_share_of_the_error() {
-    let judged = |each: &str| {
+    let judged = |each: &str, of_one: f64| {
         let claim = ratio_claim_of(each, "{ above = 1.0 }", IDLE_OR_NOT);
         concluded(outcome_of(6, &claim, "latency_p50_us", |variant, idle, _, block| {
-            let centre = if variant == "one" { -0.134 } else { 0.0 };
+            let centre = if variant == "one" { of_one } else { 0.0 };
             Some(if idle > 0.0 { (centre + alternating(0.1, block)).exp() } else { 1.0 })
         }))
     };
-    let alone = judged("[\"one\"]");
-    assert_eq!(alone.verdict, Verdict::DoesNotHold);
-    assert!((0.026..0.049).contains(&alone.p.unwrap()), "{alone:?}");
-    let one_of_two = judged("[\"one\", \"two\"]");
+    let (alone, both) = ("[\"one\"]", "[\"one\", \"two\"]");
+    let near = judged(alone, -0.134);
+    assert_eq!(near.verdict, Verdict::DoesNotHold);
+    assert!((0.026..0.049).contains(&near.p.unwrap()), "{near:?}");
+    let one_of_two = judged(both, -0.134);
     assert_eq!(one_of_two.verdict, Verdict::Undecided, "{one_of_two:?}");
     assert!(one_of_two.p.unwrap() > ERROR);
+    // The p-value of a variant has the number of variants in it, once.
+    let (far, one_of_two) = (judged(alone, -0.3), judged(both, -0.3));
+    assert_eq!((far.verdict, one_of_two.verdict), (Verdict::DoesNotHold, Verdict::DoesNotHold));
+    let ratio = one_of_two.p.unwrap() / far.p.unwrap();
+    assert!((ratio - 2.0).abs() < 1e-9, "{ratio}: {one_of_two:?}");
 }
 
 /// Six of six windows have a second without replies in 5 of 100 cases even if only six of ten windows
