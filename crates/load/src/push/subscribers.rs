@@ -409,6 +409,10 @@ impl<'a> SubscriberLoop<'a> {
             };
             let was_streaming = subscriber.phase == SubscriberPhase::Streaming;
             if let Err((kind, reason)) = self.receiver.feed(subscriber, &self.scratch[..len]) {
+                if !was_streaming {
+                    // The stream was over before it was held, so it must not be subtracted.
+                    subscriber.phase = SubscriberPhase::Waiting;
+                }
                 return self.lose(fd, kind, reason);
             }
             if !was_streaming && subscriber.phase == SubscriberPhase::Streaming {

@@ -218,6 +218,21 @@ fn a_refusal_is_the_reason_why_nothing_can_be_measured() {
     assert!(text.contains("only 0 of 10") && text.contains("401: a token is needed"), "{text}");
 }
 
+/// Regression test: the number of open streams once wrapped below zero, so that the run began without one.
+#[test]
+fn a_page_that_is_no_stream_is_no_subscription() {
+    let server = Server::start(|mut peer| {
+        while peer.request().is_some() {
+            peer.reply(200, "a page");
+        }
+    });
+    let config = config(&server, 1);
+    let error = pollux_load::push::run(&config, &AtomicBool::new(false), |_| ()).unwrap_err();
+    let text = format!("{error:#}");
+    assert!(text.contains("only 0 of 10"), "{text}");
+    assert!(text.contains("the server ended the stream"), "{text}");
+}
+
 #[test]
 fn the_publisher_connects_again_when_the_server_has_closed_its_idle_connection() {
     // Longer than the time until the first update, shorter than that between two.
