@@ -13,6 +13,7 @@ mod hub;
 mod hub_section;
 mod load;
 mod password;
+mod plain_words;
 mod rules;
 mod site;
 mod tls;
@@ -57,6 +58,8 @@ use std::{
     path::PathBuf,
 };
 
+/// The maximum number of worker threads.
+const WORKERS_MAX: u16 = 1024;
 /// The port that is used if no address is given.
 const DEFAULT_PORT: u16 = 8080;
 
@@ -78,18 +81,21 @@ pub struct Config {
     /// Which worker serves a connection.
     pub architecture: Text<Architecture>,
     /// Processes or threads of a pool.
+    #[schemars(range(min = 1, max = POOL_MAX))]
     pub pool: Option<usize>,
     /// How to wait for events.
     pub mechanism: Text<MechanismChoice>,
     /// When interest changes.
     pub interest: Discipline,
     /// Worker threads.
+    #[schemars(range(min = 1, max = WORKERS_MAX))]
     pub workers: u16,
     /// CPUs to pin workers to, in turn.
     pub pin: Vec<usize>,
     /// Soft RLIMIT_SIGPENDING, for experiments.
     pub signal_queue: Option<u64>,
     /// Maximum number of open connections.
+    #[schemars(range(min = 1))]
     pub max_connections: Option<usize>,
     /// Whether idle connections give way to new ones at that limit.
     pub idle_eviction: IdleEviction,

@@ -1,8 +1,8 @@
 //! Finds all faults of one file; the parser itself stops at the first.
 
-use super::{Config, Fault, load::explain};
+use super::{Config, Fault, load::explain, plain_words::innermost};
 use std::ops::Range;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
 /// The maximum number of faults that are reported.
 const FAULTS_MAX: usize = 20;
@@ -31,29 +31,14 @@ fn without(text: &str, part: Range<usize>) -> String {
     [&text[..part.start], &blanks.collect::<String>(), &text[part.end..]].concat()
 }
 
-/// Returns the innermost key at this position together with its value. A table that has its own
-/// header does not count: if the header were removed, its entries would belong to another table.
+/// Returns the same as [`innermost`]. A table that has its own header does not count: if the header were removed, its
+/// entries would belong to another table.
 fn entry_at(text: &str, position: usize) -> Option<Range<usize>> {
     let table = DeTable::parse(text).ok()?.into_inner();
     let entry = innermost(&table, position)?;
     let is_header = text.get(..entry.start)?.trim_end_matches([' ', '\t']).ends_with('[');
     let is_part = text.is_char_boundary(entry.start) && text.is_char_boundary(entry.end);
     (!is_header && is_part && !entry.is_empty()).then_some(entry)
-}
-
-fn innermost(table: &DeTable<'_>, position: usize) -> Option<Range<usize>> {
-    table.iter().find_map(|(key, value)| {
-        let inner = match value.get_ref() {
-            DeValue::Table(table) => innermost(table, position),
-            DeValue::Array(items) => items.iter().find_map(|item| match item.get_ref() {
-                DeValue::Table(table) => innermost(table, position),
-                _ => None,
-            }),
-            _ => None,
-        };
-        let entry = key.span().start..value.span().end;
-        inner.or_else(|| entry.contains(&position).then_some(entry))
-    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Reads configuration files and their includes, and records the origin of each value.
 
-use super::{Config, Fault, HubSection, Key, SiteSection, fault::meant};
+use super::{Config, Fault, HubSection, Key, SiteSection, fault::meant, plain_words};
 use crate::{
     config::{BasicAuth, LogTarget},
     text_file::read_text,
@@ -336,6 +336,12 @@ fn offset(text: &str, key: &[Key<'_>]) -> Option<(usize, bool)> {
 pub(super) fn explain(name: &str, text: &str, error: &toml::de::Error) -> Box<Fault> {
     let message = error.message().trim();
     let mut fault = Fault::at(&[], message.lines().next().unwrap_or_default(), "");
+    let schema = |before: &str| Part::after(before).schema();
+    if let Some(span) = error.span()
+        && let Some(plain) = plain_words::of(&fault.message, text, span.start, schema)
+    {
+        (fault.message, fault.help) = plain;
+    }
     if let Some(rest) = message.strip_prefix("unknown field `")
         && let Some((wrong, _)) = rest.split_once('`')
     {
@@ -368,13 +374,18 @@ impl Part {
         before.lines().rev().find_map(begun_by).unwrap_or(Self::Server)
     }
 
-    fn keys(self) -> Vec<String> {
+    /// Returns the JSON schema of the table.
+    fn schema(self) -> serde_json::Value {
         let schema = match self {
             Self::Server => schemars::schema_for!(Config),
             Self::Site => schemars::schema_for!(SiteSection),
             Self::Hub => schemars::schema_for!(HubSection),
         };
-        keys_of(&schema.to_value())
+        schema.to_value()
+    }
+
+    fn keys(self) -> Vec<String> {
+        keys_of(&self.schema())
     }
 
     /// Returns what its keys are for, and where they stand.

@@ -5,6 +5,7 @@ use crate::config::{
     BasicAuth, Compress, Cors, ErrorPage, ForwardedPolicy, HandoverConfig, HostPolicy, PathField,
     Redirect, Rewrite, RouteConfig, SecurityHeaders, Store, StoreConnections, Symlinks,
 };
+use pollux_guestbook::limits::{SHOWN, SHOWN_MAX};
 use pollux_http::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -111,6 +112,7 @@ pub struct SiteSection {
     /// Its page.
     pub guestbook_template: Option<PathBuf>,
     /// How many remarks it shows.
+    #[schemars(range(min = 1, max = SHOWN_MAX))]
     pub guestbook_shown: u32,
     /// Where its remarks are stored.
     pub store: Option<Text<Store>>,
@@ -167,7 +169,7 @@ impl Default for SiteSection {
             cache_dir_size: Size(1 << 30),
             guestbook: None,
             guestbook_template: None,
-            guestbook_shown: pollux_guestbook::limits::SHOWN,
+            guestbook_shown: SHOWN,
             store: None,
             store_connections: None,
         }

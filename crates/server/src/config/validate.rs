@@ -1,6 +1,6 @@
 //! Checks that the values of a configuration are valid, individually and in combination.
 
-use super::{Config, Fault, HubSection, Key, SiteSection, value::Size};
+use super::{Config, Fault, HubSection, Key, SiteSection, WORKERS_MAX, value::Size};
 use crate::config::{Accepting, Architecture, Cors, Discipline, Listen, MechanismChoice, Store};
 use crate::config::{HostPolicy, LogFormat, ONLY_FILES, POOL_MAX};
 use pollux_http::host::Authority;
@@ -15,8 +15,6 @@ const HEADER_BYTES_MAX: u64 = 1 << 20;
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 /// The maximum number of sites of one server.
 const SITES_MAX: usize = 1024;
-/// The maximum number of worker threads.
-const WORKERS_MAX: u16 = 1024;
 /// The longest host name (RFC 1035 §2.3.4).
 const NAME_BYTES_MAX: usize = 253;
 /// Fields that the server writes itself. Each may occur only once in a response (RFC 9110 §5.3), and the coding
