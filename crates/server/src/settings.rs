@@ -207,17 +207,25 @@ impl Settings {
     /// process can open the file of a guestbook only once (LMDB), and the descriptors of that file
     /// are in one table, so all workers must share this table.
     pub(crate) fn own_tables_of_workers(&self) -> Option<OwnFileTables> {
-        let is_file = |guestbook: &Arc<GuestbookConfig>| matches!(guestbook.store, Store::File(_));
-        let mut guestbooks = self.hosts.iter().filter_map(|host| host.guestbook.as_ref());
-        let has_file = guestbooks.any(is_file) || self.guestbook.as_ref().is_some_and(is_file);
+        let has_file = self.guestbooks().any(|guestbook| matches!(guestbook.store, Store::File(_)));
         self.own_file_tables.filter(|_| !has_file)
+    }
+
+    /// Returns the front end of each site, that of the default site first; `None` for a site that has none.
+    pub(crate) fn frontends(&self) -> impl Iterator<Item = Option<&FrontendConfig>> {
+        let hosts = self.hosts.iter().map(|host| host.frontend.as_deref());
+        std::iter::once(self.frontend.as_deref()).chain(hosts)
+    }
+
+    /// Returns the guestbooks of all sites.
+    pub(crate) fn guestbooks(&self) -> impl Iterator<Item = &GuestbookConfig> {
+        let hosts = self.hosts.iter().filter_map(|host| host.guestbook.as_deref());
+        self.guestbook.as_deref().into_iter().chain(hosts)
     }
 
     /// Returns the caches of all sites.
     pub fn cache_stores(&self) -> impl Iterator<Item = &pollux_cache::Store> {
-        let hosts = self.hosts.iter().map(|host| &host.frontend);
-        let all = hosts.chain([&self.frontend]).flatten();
-        all.filter_map(|frontend| frontend.cache.as_ref())
+        self.frontends().flatten().filter_map(|frontend| frontend.cache.as_ref())
     }
 
     /// Returns whether others could read the passwords that clients send: there is no TLS, and a
@@ -242,14 +250,10 @@ impl Settings {
 
     /// Returns whether the authorities of a site's https origins have changed since `former` was read.
     pub fn has_other_authorities(&self, former: &Self) -> bool {
-        fn of(config: &Settings) -> impl Iterator<Item = Option<&OriginTls>> {
-            let hosts = config.hosts.iter().map(|host| host.frontend.as_ref());
-            let all = std::iter::once(config.frontend.as_ref()).chain(hosts);
-            all.map(|frontend| frontend.and_then(|frontend| frontend.tls.as_ref()))
-        }
-        of(self).zip(of(former)).any(|(now, before)| match (now, before) {
-            (Some(now), Some(before)) => !now.has_same_authorities(before),
-            _ => false,
+        self.frontends().zip(former.frontends()).any(|(now, before)| {
+            let now = now.and_then(|frontend| frontend.tls.as_ref());
+            let before = before.and_then(|frontend| frontend.tls.as_ref());
+            now.zip(before).is_some_and(|(now, before)| !now.has_same_authorities(before))
         })
     }
 

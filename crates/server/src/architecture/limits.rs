@@ -47,9 +47,10 @@ pub(crate) fn connections_of_worker(config: &Settings, open_files: usize, index:
 }
 
 /// Returns two numbers: the connections that a worker keeps to the store of a guestbook, and the
-/// descriptors for each client, which may need its own connection to the store.
+/// descriptors for each client, which may need its own connection to the store. One site at most has a guestbook.
 fn links_to_store(config: &Settings) -> (usize, usize) {
-    match config.guestbook.as_ref().map(|guestbook| (&guestbook.store, guestbook.connections)) {
+    let guestbook = config.guestbooks().next();
+    match guestbook.map(|guestbook| (&guestbook.store, guestbook.connections)) {
         Some((Store::Redis(_), StoreConnections::Pooled(most))) => (most.get(), 1),
         Some((Store::Redis(_), StoreConnections::PerRequest)) => (0, 2),
         Some((Store::File(_), _)) | None => (0, 1),
@@ -59,7 +60,7 @@ fn links_to_store(config: &Settings) -> (usize, usize) {
 /// Returns how many descriptors a worker may open for its store besides an upstream connection: the
 /// other end of a file's notifier, or both ends of the notifier that reports a resolved name.
 fn more_for_store(config: &Settings) -> usize {
-    match config.guestbook.as_ref().map(|guestbook| &guestbook.store) {
+    match config.guestbooks().next().map(|guestbook| &guestbook.store) {
         Some(Store::File(_)) => 1,
         Some(Store::Redis(url)) => match &url.address {
             Address::Tcp(host, _) if host.parse::<IpAddr>().is_err() => 2,
@@ -95,7 +96,11 @@ fn share(config: &Settings, open_files: usize) -> usize {
 /// files, the upstream connections, and `pool` more.
 fn room(config: &Settings, mine: usize, pool: usize) -> usize {
     let cached = usize::try_from(config.site.open_files).unwrap_or(usize::MAX);
-    let upstream = config.frontend.as_ref().map_or(0, |frontend| frontend.connections.get());
+    // Each site has its own connections to its origins.
+    let upstream = config
+        .frontends()
+        .flatten()
+        .fold(0_usize, |sum, frontend| sum.saturating_add(frontend.connections.get()));
     let reserved = RESERVED.saturating_add(cached).saturating_add(upstream).saturating_add(pool);
     // A small limit is divided: it is better to cache fewer open files than to serve no connection.
     mine.saturating_sub(reserved).max(mine / 2).max(1)
@@ -104,8 +109,8 @@ fn room(config: &Settings, mine: usize, pool: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::GuestbookConfig;
-    use std::sync::Arc;
+    use crate::settings::{FrontendConfig, GuestbookConfig, VirtualHost};
+    use std::{num::NonZeroUsize, sync::Arc};
 
     #[test]
     fn something_is_left_for_the_files() {
@@ -163,6 +168,33 @@ mod tests {
             let config = with(store, "one");
             assert_eq!(workers(&config, 20_000, Assignment::One), (20_000 - 320) / each, "{store}");
         }
+    }
+
+    /// Regression: the origins and the guestbook of the default site alone had descriptors.
+    #[test]
+    fn the_origins_and_the_guestbook_of_every_site_have_descriptors() {
+        let mut config = Settings::new(".");
+        let origins = |connections| {
+            let mut frontend = FrontendConfig::new(vec!["http://a".parse().unwrap()]);
+            frontend.connections = NonZeroUsize::new(connections).unwrap();
+            Some(Arc::new(frontend))
+        };
+        let host = |frontend, guestbook| VirtualHost {
+            names: vec!["a.example".into()],
+            site: config.site.clone(),
+            frontend,
+            guestbook,
+            auth: None,
+            headers: Vec::new(),
+            max_body: 0,
+        };
+        let mut guestbook = GuestbookConfig::new("/g", "redis://127.0.0.1".parse().unwrap());
+        guestbook.connections = "pooled:100".parse().unwrap();
+        let hosts = vec![host(origins(1000), None), host(None, Some(Arc::new(guestbook)))];
+        config.hosts = hosts;
+        assert_eq!(connections_of_worker(&config, 20_000, 0), 20_000 - 320 - 1000 - 100);
+        config.frontend = origins(2000);
+        assert_eq!(connections_of_worker(&config, 20_000, 0), 20_000 - 320 - 3000 - 100);
     }
 
     #[test]

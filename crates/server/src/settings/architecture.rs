@@ -48,8 +48,7 @@ impl Settings {
 
     /// Checks that only services are configured for which workers need no event loop.
     fn check_services(&self) -> anyhow::Result<()> {
-        let frontends = self.hosts.iter().map(|host| &host.frontend).chain([&self.frontend]);
-        let frontends: Vec<_> = frontends.flatten().collect();
+        let frontends: Vec<_> = self.frontends().flatten().collect();
         for (flag, is_set) in [
             ("--origin", frontends.iter().any(|frontend| !frontend.routes.is_empty())),
             ("--handover", frontends.iter().any(|frontend| !frontend.handovers.is_empty())),
