@@ -16,7 +16,7 @@ use crate::{
 };
 use anyhow::{Context, bail};
 use std::{
-    fmt,
+    fmt, iter,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -50,7 +50,8 @@ pub(super) struct Replacements {
     listeners: Vec<Vec<Arc<Listener>>>,
     /// The content cache in use.
     pub(super) contents: Arc<Contents>,
-    guestbook: Option<Arc<GuestbookConfig>>,
+    /// The guestbook of each site, that of the default site first.
+    guestbooks: Vec<Option<Arc<GuestbookConfig>>>,
     limit: PanicLimit,
 }
 
@@ -67,8 +68,9 @@ impl Replacements {
         contents: Arc<Contents>,
         config: &Settings,
     ) -> Self {
-        let guestbook = config.guestbook.clone();
-        Self { start, listeners, contents, guestbook, limit: PanicLimit::default() }
+        let hosts = config.hosts.iter().map(|host| host.guestbook.clone());
+        let guestbooks = iter::once(config.guestbook.clone()).chain(hosts).collect();
+        Self { start, listeners, contents, guestbooks, limit: PanicLimit::default() }
     }
 }
 
@@ -116,10 +118,14 @@ impl Server {
             bail!("it cannot be replaced");
         };
         replacements.limit.admit(Instant::now())?;
-        // The configuration of a reload has no guestbook, since the workers keep theirs. A new worker needs that of the
-        // start.
+        // The configuration of a reload has no guestbooks, since the workers keep theirs. A new worker needs those of the
+        // start. A site that has one keeps its number.
         let mut config = Settings::clone(&config);
-        config.guestbook.clone_from(&replacements.guestbook);
+        let mut guestbooks = replacements.guestbooks.iter().cloned();
+        config.guestbook = guestbooks.next().flatten();
+        for (host, guestbook) in config.hosts.iter_mut().zip(guestbooks) {
+            host.guestbook = guestbook;
+        }
         let max_connections =
             limits::connections_of_worker(&config, limits::raise_open_files(), index);
         let counters = &former.counters;

@@ -72,6 +72,32 @@ fn a_worker_that_panics_loses_its_connections_and_is_replaced() {
     assert!(status.success());
 }
 
+/// Regression: the worker that replaced another one after a reload had no guestbook, except in the default site.
+#[cfg_attr(not(debug_assertions), ignore = "a panic is planted in debug builds alone")]
+#[test]
+fn a_new_worker_has_the_guestbook_of_every_site() {
+    let folder = Folder::new();
+    let write = |round: usize| {
+        let other = format!(
+            "names = [\"test\", \"t\"]\nroot = \"b\"\nheader = [\"X-Round: {round}\"]\n\
+             guestbook = \"/guestbook\"\nstore = \"file:book\""
+        );
+        folder.write("", &format!("root = \"a\"\n[[site]]\n{other}"));
+    };
+    write(0);
+    let server = serve(&folder, &[]);
+    let assert_guestbook = |round: usize| {
+        assert_eq!(server.client().get("/").field("x-round"), Some(round.to_string().as_str()));
+        assert_eq!(server.client().get("/guestbook").status, 200);
+    };
+    assert_guestbook(0);
+    write(1);
+    assert!(printed(&folder.ctl("reload")).contains("site[1].header"));
+    assert_guestbook(1);
+    panic_of(&server, server.client(), 1);
+    assert_guestbook(1);
+}
+
 /// Regression: after a panic nothing answered at the address of `--redirect-http`, and nobody noticed.
 #[cfg_attr(not(debug_assertions), ignore = "a panic is planted in debug builds alone")]
 #[test]
