@@ -38,7 +38,7 @@ pub use pollux_tls::{CertificateFiles, ClientTrust, MinVersion};
 pub use site::{Field, SiteSection};
 pub(crate) use tls::HSTS;
 pub use tls::TrialCertificate;
-pub(crate) use validate::OWN_FIELDS;
+pub(crate) use validate::{OWN_FIELDS, ROUTES_MAX};
 pub(crate) use value::ONLY_FILES;
 pub use value::{
     Accepting, Architecture, ClientCertificates, Compress, Discipline, ForwardedPolicy,

@@ -21,10 +21,12 @@ pub use pollux_tls::Certificates;
 
 use crate::config::{
     Accepting, AcmeSettings, Architecture, ClientConfig, Discipline, HubConfig, IdleEviction,
-    LargeFile, Listen, LogConfig, MechanismChoice, OWN_FIELDS, RequestIds, SiteConfig, Store,
-    Symlinks, Timeouts,
+    LargeFile, Listen, LogConfig, MechanismChoice, RequestIds, SiteConfig, Store, Symlinks,
+    Timeouts,
 };
 use crate::policy::SiteRules;
+use anyhow::{Context, ensure};
+use host::SiteParts;
 use pollux_http::Limits;
 use pollux_sys::OwnFileTables;
 use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, sync::Arc, time::Duration};
@@ -262,7 +264,6 @@ impl Settings {
     /// # Errors
     /// The message names the setting at fault.
     pub fn check(&self) -> anyhow::Result<()> {
-        use anyhow::ensure;
         ensure!(!self.listen.is_empty(), "there is no address to listen on");
         ensure!(self.workers > 0, "there must be at least one worker");
         ensure!(self.workers <= MAX_WORKERS, "more than {MAX_WORKERS} workers");
@@ -285,11 +286,6 @@ impl Settings {
              architecture, or --tls-cert with the certificate of another ACME client",
             self.architecture
         );
-        ensure!(
-            self.tls.is_none() || self.frontend.as_ref().is_none_or(|f| f.handovers.is_empty()),
-            "--handover passes a connection on, and its TLS session cannot go with it: serve that prefix \
-             with --origin, or without TLS"
-        );
         if let Some(all) = self.max_connections {
             ensure!(all > 0, "no connection would ever be accepted");
             ensure!(
@@ -298,31 +294,11 @@ impl Settings {
                 self.workers
             );
         }
-        for (name, value) in &self.headers {
-            ensure!(
-                !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'),
-                "header {name:?}: not a field name"
-            );
-            ensure!(
-                value.bytes().all(|b| b == b'\t' || (b' '..0x7f).contains(&b)),
-                "header {name:?}: its value holds characters other than printable ASCII"
-            );
-            ensure!(
-                !OWN_FIELDS.contains(&name.to_ascii_lowercase().as_str()),
-                "header {name:?}: the server writes this field itself"
-            );
-        }
         if let Some(name) = &self.server_name {
             ensure!(
                 name.bytes().all(|b| (b' '..0x7f).contains(&b)),
                 "the Server field's value {name:?} holds characters other than printable ASCII"
             );
-        }
-        if let Some(guestbook) = &self.guestbook {
-            guestbook.check()?;
-        }
-        if let Some(frontend) = &self.frontend {
-            frontend.check()?;
         }
         if let Some(hub) = &self.hub {
             hub.check()?;
@@ -338,12 +314,16 @@ impl Settings {
             "there is nothing to serve: name a directory, an origin (--origin URL), a process that \
                      serves the rest (--handover unix:PATH), a guestbook (--guestbook) or a hub (--hub)"
         );
-        self.site.rules.check()?;
-        for index in &self.site.index {
-            ensure!(
-                !index.is_empty() && !index.contains(['/', '\0']),
-                "index {index:?}: a file name is wanted, without a slash"
-            );
+        let default = SiteParts {
+            site: &self.site,
+            frontend: self.frontend.as_deref(),
+            guestbook: self.guestbook.as_deref(),
+            headers: &self.headers,
+        };
+        default.check(self.tls.is_some())?;
+        for host in &self.hosts {
+            let checked = host.parts().check(self.tls.is_some());
+            checked.with_context(|| format!("the site {}", host.names.join(", ")))?;
         }
         Ok(())
     }
@@ -355,6 +335,7 @@ pub const MAX_WORKERS: usize = 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::TlsConfig;
 
     #[test]
     fn addresses_are_read_in_every_form() {
@@ -383,6 +364,34 @@ mod tests {
         );
         config.max_connections = Some(3);
         config.check().unwrap();
+    }
+
+    /// Regression: the default site alone was checked. Another one passed its TLS connections on, and the process that
+    /// got them answered in clear text.
+    #[test]
+    fn every_site_is_checked() {
+        let mut config = Settings::new(".");
+        let mut frontend = FrontendConfig::new(Vec::new());
+        frontend.handovers = vec!["/x=unix:/a".parse().unwrap()];
+        config.hosts = vec![VirtualHost {
+            names: vec!["a.example".into()],
+            site: config.site.clone(),
+            frontend: Some(Arc::new(frontend)),
+            guestbook: None,
+            auth: None,
+            headers: Vec::new(),
+            max_body: 0,
+        }];
+        config.check().unwrap();
+        let plain = config.clone();
+        let names = vec!["a.example".into()];
+        let trial = TlsConfig { self_signed_names: names, ..TlsConfig::default() };
+        config.tls = Some(Arc::new(Tls::new(&trial).unwrap()));
+        let message = format!("{:#}", config.check().unwrap_err());
+        assert!(message.contains("a.example") && message.contains("--handover"), "{message}");
+        config = plain;
+        config.hosts[0].headers = vec![("Date".into(), "now".into())];
+        assert!(format!("{:#}", config.check().unwrap_err()).contains("a.example"));
     }
 
     #[test]

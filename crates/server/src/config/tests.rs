@@ -22,6 +22,7 @@ fn faults(text: &str) -> String {
 
 const THREADED_ORIGIN: &str = "architecture = \"threaded\"\n[[site]]\norigin = [\"http://a\"]";
 const FORKING_HANDOVER: &str = "architecture = \"forking\"\n[[site]]\nhandover = [\"unix:/a\"]";
+const TLS_HANDOVER: &str = "tls = \"self-signed\"\n[[site]]\nhandover = [\"/x=unix:/a\"]";
 const ITERATIVE_HUB: &str = "architecture = \"iterative\"\n[hub]\njwt-key = \"k\"";
 
 #[test]
@@ -50,6 +51,7 @@ fn every_fault_has_its_place_and_a_way_out() {
         ("pool = 3\n[[site]]\nroot = \"x\"", "p.toml:1:1:", "preforked"),
         ("[[site]]\nroot = \"x\"\ncache = \"1M\"", "p.toml:3:1:", "origin"),
         ("[[site]]\nnames = [\"a\"]", "p.toml:1:1:", "serves nothing"),
+        (TLS_HANDOVER, "p.toml:3:1:", "use `origin`"),
         (THREADED_ORIGIN, "p.toml:3:1:", "threaded serves files and the guestbook only"),
         (THREADED_ORIGIN, "p.toml:3:1:", "--architecture event"),
         (FORKING_HANDOVER, "p.toml:3:1:", "forking serves files and the guestbook only"),
@@ -95,6 +97,17 @@ fn the_site_of_a_hub_takes_its_updates() {
     }
     let shown = faults(&format!("{HUB}max-update = \"4M\"\n"));
     assert!(shown.starts_with("p.toml:4:") && shown.contains("--max-body"), "{shown}");
+}
+
+#[test]
+fn a_site_with_too_many_origins_is_a_fault() {
+    let origins = |count: usize| {
+        let all: Vec<_> = (0..count).map(|number| format!("\"http://a:{}\"", number + 1)).collect();
+        Config::parse("p", &format!("[[site]]\norigin = [{}]\n", all.join(","))).unwrap()
+    };
+    origins(64).validate().unwrap();
+    let faults = origins(65).validate().unwrap_err();
+    assert!(faults[0].message.contains("at most 64"), "{faults:?}");
 }
 
 #[test]

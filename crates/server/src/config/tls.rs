@@ -74,6 +74,14 @@ impl Config {
                 ));
             }
         }
+        let has_handover = |site: &SiteSection| self.has_tls() && !site.handover.is_empty();
+        for (index, _) in self.site.iter().enumerate().filter(|(_, site)| has_handover(site)) {
+            faults.push(Fault::at(
+                &[Key::Name("site"), Key::Index(index), Key::Name("handover")],
+                "a connection with TLS cannot be handed over: its session stays here",
+                "use `origin` (--origin) for these paths, or serve them without TLS",
+            ));
+        }
         let mut add = |name, message: &str, help: &str| {
             faults.push(Fault::at(&[Key::Name(name)], message, help));
         };

@@ -15,6 +15,8 @@ const HEADER_BYTES_MAX: u64 = 1 << 20;
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 /// The maximum number of sites of one server.
 const SITES_MAX: usize = 1024;
+/// The maximum number of origins and handovers of a site.
+pub(crate) const ROUTES_MAX: usize = 64;
 /// The longest host name (RFC 1035 §2.3.4).
 const NAME_BYTES_MAX: usize = 253;
 /// Fields that the server writes itself. Each may occur only once in a response (RFC 9110 §5.3), and the coding
@@ -521,6 +523,15 @@ impl SiteSection {
 
     fn check_origins(&self, index: usize, faults: &mut Faults) {
         let key = |name| [Key::Name("site"), Key::Index(index), Key::Name(name)];
+        let routes = self.origin.len() + self.handover.len();
+        faults.check(
+            routes <= ROUTES_MAX,
+            &key("origin"),
+            &format!(
+                "a site has at most {ROUTES_MAX} origins and handovers, and this one has {routes}"
+            ),
+            "let a server behind this one distribute the requests",
+        );
         for (number, handover) in self.handover.iter().enumerate() {
             let path = [&key("handover")[..], &[Key::Index(number)]].concat();
             let prefix = &handover.value.prefix;

@@ -1,7 +1,7 @@
 //! The settings of a front end: the origins, and the data that they receive.
 
 use crate::{
-    config::{ForwardedPolicy, HandoverConfig, HostPolicy, RouteConfig},
+    config::{ForwardedPolicy, HandoverConfig, HostPolicy, ROUTES_MAX, RouteConfig},
     transport::tls::OriginTls,
 };
 use anyhow::ensure;
@@ -45,9 +45,6 @@ pub struct FrontendConfig {
     /// The TLS settings for https origins; required if there are any.
     pub tls: Option<OriginTls>,
 }
-
-/// The maximum number of routes.
-const ROUTES_MAX: usize = 64;
 
 impl FrontendConfig {
     /// Returns the default settings of a front end with these routes.
