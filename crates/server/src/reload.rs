@@ -11,7 +11,7 @@ use crate::{
 };
 use anyhow::{Context, bail};
 use std::{
-    fs, iter,
+    fmt, fs, iter,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{
@@ -23,6 +23,16 @@ use std::{
 
 /// The time in which all workers together must prepare for a configuration, or change to it.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The reason why a reload is reported as an error although the new configuration is in force.
+#[derive(Debug)]
+pub(crate) struct NoConfirmation;
+
+impl fmt::Display for NoConfirmation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the new configuration is in force, but a worker has not confirmed it")
+    }
+}
 
 /// A configuration that was read again.
 #[derive(Debug)]
@@ -99,9 +109,10 @@ pub(crate) fn await_all(answers: &Receiver<Answer>, workers: usize) -> anyhow::R
         match answers.recv_timeout(left) {
             Ok((_, Ok(()))) => {}
             Ok((worker, Err(message))) => bail!("worker {worker}: {message}"),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+            Err(RecvTimeoutError::Timeout) => {
                 bail!("a worker does not answer within {} s", PATIENCE.as_secs())
             }
+            Err(RecvTimeoutError::Disconnected) => bail!("a worker has ended"),
         }
     }
     Ok(())

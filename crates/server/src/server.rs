@@ -534,17 +534,10 @@ impl Server {
         }
     }
 
-    /// Opens the access log's file again, after log rotation has moved it away; the server's
+    /// Opens the files of the logs again, after log rotation has moved them away; the server's
     /// messages record this. Returns false if there is no log.
     pub fn reopen_log(&self) -> bool {
-        match (&self.log, &self.worker_set) {
-            (Some(log), _) => {
-                log.reopen();
-                true
-            }
-            (None, WorkerSet::Processes(processes)) => processes.reopen_log(),
-            (None, _) => false,
-        }
+        self.renew_log().is_some()
     }
 
     /// Stops the server: closes the listeners and idle connections, lets requests in progress

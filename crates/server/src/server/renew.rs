@@ -5,7 +5,7 @@ use crate::{
     admin::{PendingTask, SharedStores, Tasks, sum_of},
     architecture::limits,
     config::Architecture,
-    reload::{self, Reload, Renewal, SiteRoots},
+    reload::{self, NoConfirmation, Reload, Renewal, SiteRoots},
     settings::Settings,
 };
 use anyhow::{Context, ensure};
@@ -52,8 +52,7 @@ impl Server {
     /// # Errors
     /// The configuration or the certificates cannot be used, or a change needs a restart. The
     /// server then keeps its present configuration and certificates, but the log has been opened
-    /// again. If the error says that a worker has not confirmed the change, the new configuration is
-    /// in force.
+    /// again. After [`NoConfirmation`] the new configuration and certificates are in force.
     pub(crate) fn renew(
         &mut self,
         reload: Option<&mut (dyn Reload + '_)>,
@@ -80,11 +79,15 @@ impl Server {
             changes.push("certificates: read again".into());
         }
         let authorities = authorities?;
+        let mut confirmation = Ok(());
         if let Some((reloaded, reload, current)) = reloaded {
             let mut reloaded = reloaded?;
-            reloaded.changes.extend(self.roots.changes(&SiteRoots::of(&reloaded.config)));
+            // Before the workers open them: if one is replaced meanwhile, the next reload opens it again.
+            let roots = SiteRoots::of(&reloaded.config);
+            reloaded.changes.extend(self.roots.changes(&roots));
             if !reloaded.changes.is_empty() {
-                self.change_to(reloaded.config, &current)?;
+                confirmation = self.change_to(reloaded.config, roots, &current)?;
+                // Confirmed or not: the next reload is compared with what is in force.
                 reload.accept();
             }
             changes.extend(reloaded.changes);
@@ -101,16 +104,18 @@ impl Server {
         if changes.is_empty() && self.config.is_none() {
             self.refuse_reload()?;
         }
+        confirmation.context(NoConfirmation)?;
         Ok(changes)
     }
 
-    /// Opens the logs again. Returns the line about it; `None` if there is no log.
-    fn renew_log(&self) -> Option<String> {
-        let failure = match &self.log {
-            Some(log) => log.reopen(),
+    /// Opens the logs again, after log rotation has moved their files away. Returns the line about it; `None` if there
+    /// is no log.
+    pub(super) fn renew_log(&self) -> Option<String> {
+        let failure = match (&self.log, &self.worker_set) {
+            (Some(log), _) => log.reopen(),
             // The process that writes reports a failure itself.
-            None if self.reopen_log() => None,
-            None => return None,
+            (None, WorkerSet::Processes(processes)) if processes.reopen_log() => None,
+            _ => return None,
         };
         Some(failure.unwrap_or_else(|| "access-log: opened again".into()))
     }
@@ -118,13 +123,11 @@ impl Server {
     /// Changes the configuration of all workers to this one.
     ///
     /// # Errors
-    /// The configuration cannot be used. If the error says that a worker has not confirmed the change,
-    /// it is in force.
+    /// The configuration cannot be used. After [`NoConfirmation`] it is in force.
     pub(crate) fn change(&mut self, config: Settings) -> anyhow::Result<()> {
-        match self.config.clone() {
-            Some(current) => self.change_to(config, &current),
-            None => self.refuse_reload(),
-        }
+        let Some(current) = self.config.clone() else { return self.refuse_reload() };
+        let roots = SiteRoots::of(&config);
+        self.change_to(config, roots, &current)?.context(NoConfirmation)
     }
 
     /// Returns the error for an architecture with blocking workers, which cannot change its
@@ -142,12 +145,16 @@ impl Server {
         self.running() < self.infos.len()
     }
 
-    /// Changes all workers to another configuration. If a worker cannot prepare for it, no worker
-    /// changes. If a worker does not confirm the change, the new configuration is in force all the same.
-    fn change_to(&mut self, mut config: Settings, current: &Settings) -> anyhow::Result<()> {
+    /// Changes all workers to another configuration, whose directories are `roots`. If a worker cannot prepare for it, no
+    /// worker changes. Otherwise the new configuration is in force; the result within says whether all workers have
+    /// confirmed it.
+    fn change_to(
+        &mut self,
+        mut config: Settings,
+        roots: SiteRoots,
+        current: &Settings,
+    ) -> anyhow::Result<anyhow::Result<()>> {
         config.check()?;
-        // Before the workers open them: if one is replaced meanwhile, the next reload opens it again.
-        let roots = SiteRoots::of(&config);
         reload::check_sites(&config)?;
         ensure!(config.workers == current.workers, "another number of workers needs a restart");
         let open_files = limits::raise_open_files();
@@ -159,7 +166,7 @@ impl Server {
         config.guestbook = None;
         config.hosts.iter_mut().for_each(|host| host.guestbook = None);
         let stores = stores_of(&config);
-        let Some(former) = self.rules.as_deref() else { return Ok(()) };
+        let Some(former) = self.rules.as_deref() else { return Ok(Ok(())) };
         self.renewals += 1;
         let number = self.renewals;
         let cache_bytes = config.site.cache_bytes;
@@ -171,7 +178,7 @@ impl Server {
         let (renewal, answers) =
             Renewal::new(number, config.clone(), contents, max_connections, former);
         let rules = renewal.rules.clone();
-        let WorkerSet::Workers(workers) = &self.worker_set else { return Ok(()) };
+        let WorkerSet::Workers(workers) = &self.worker_set else { return Ok(Ok(())) };
         let offer = |renewal| *self.offer.lock().unwrap_or_else(PoisonError::into_inner) = renewal;
         offer(Some(Arc::new(renewal)));
         workers.iter().for_each(|worker| worker.remote().prepare_renewal(number));
@@ -179,9 +186,10 @@ impl Server {
             offer(None);
             return Err(error);
         }
-        workers.iter().for_each(|worker| worker.remote().commit_renewal(number));
-        let outcome = reload::await_all(&answers, workers.len());
+        // From here on only the workers can answer, so that the wait ends with the last of them.
         offer(None);
+        workers.iter().for_each(|worker| worker.remote().commit_renewal(number));
+        let confirmation = reload::await_all(&answers, workers.len());
         *self.caches.lock().unwrap_or_else(PoisonError::into_inner) = stores;
         self.config = Some(config);
         self.roots = roots;
@@ -189,6 +197,64 @@ impl Server {
         if let Some(replacements) = &mut self.replacements {
             replacements.contents = in_use;
         }
-        outcome.context("the new configuration is in force, but a worker has not confirmed it")
+        Ok(confirmation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        architecture::worker::MakeService,
+        protocol::rules::Rules,
+        reload::ReloadedConfig,
+        service::ServiceContext,
+        services::{Generations, Hosts},
+    };
+    use std::num::NonZeroU32;
+
+    struct Source {
+        next: Settings,
+        is_accepted: bool,
+    }
+
+    impl Reload for Source {
+        fn read(&mut self, _: &Settings) -> anyhow::Result<ReloadedConfig> {
+            let changes = vec!["max-requests".into()];
+            Ok(ReloadedConfig { config: self.next.clone(), changes, replaces_certificates: false })
+        }
+
+        fn accept(&mut self) {
+            self.is_accepted = true;
+        }
+    }
+
+    fn panic_at_the_change(
+        _: &mut Generations,
+        _: Generations,
+        _: Arc<Rules>,
+        _: &mut ServiceContext<'_>,
+    ) {
+        panic!("planted");
+    }
+
+    /// Regression: the reader of the configuration kept the former one, although the new one was in force, and the log
+    /// said that the former one was.
+    #[test]
+    fn a_change_that_a_worker_does_not_confirm_is_in_force() {
+        let folder = tempfile::tempdir().unwrap();
+        let make: MakeService<Generations> = Arc::new(|config, rules, contents, _| {
+            Ok(Generations::new(Hosts::open(config, rules, contents)?))
+        });
+        let config = Settings::new(folder.path());
+        let mut server =
+            Server::start_making(config, None, make, Some(panic_at_the_change)).unwrap();
+        let mut next = Settings::new(folder.path());
+        next.max_requests = NonZeroU32::new(7);
+        let mut source = Source { next, is_accepted: false };
+        let error = server.renew(Some(&mut source)).unwrap_err();
+        assert!(error.is::<NoConfirmation>(), "{error:#}");
+        assert!(source.is_accepted);
+        assert_eq!(server.config().unwrap().max_requests, NonZeroU32::new(7));
     }
 }
