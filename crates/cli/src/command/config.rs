@@ -17,7 +17,8 @@ Examples:
 Every fault is shown with file, line and column, the key that was probably
 meant and how to fix it.
 
-A root or a certificate that cannot be used on this machine is a warning.
+A root or a certificate that cannot be used on this machine is a warning, and
+so is a file that is missing.
 
 Exit status: 0 when the file can be used, 1 when it cannot.";
 

@@ -233,6 +233,33 @@ fn a_file_in_another_encoding_is_named_with_its_line() {
     assert!(text.contains("main.toml:2:3: ") && text.contains("line 2 is not UTF-8"), "{text}");
 }
 
+/// Regression: of the files that are read at the start, roots and certificates alone were looked for.
+#[test]
+fn files_that_are_missing_are_warned_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("main.toml");
+    fs::write(directory.path().join("users"), "").unwrap();
+    let text = "tls-client-ca = \"none\"\nacme-ca = \"none\"\n\
+                [hub]\njwt-key = \"none\"\njwks = \"https://h/keys\"\njwks-ca = \"none\"\n\
+                publisher-key = \"none\"\n\
+                [[site]]\nbasic-auth = [\"users\", \"/a=none\"]\norigin-ca = \"none\"\n\
+                guestbook-template = \"none\"\n";
+    fs::write(&file, text).unwrap();
+    let warnings = Config::load(&file).unwrap().0.file_warnings();
+    let keys: Vec<_> = warnings.iter().map(Fault::key_name).collect();
+    let expected = [
+        "tls-client-ca",
+        "acme-ca",
+        "hub.jwt-key",
+        "hub.jwks-ca",
+        "hub.publisher-key",
+        "site[0].basic-auth[1]",
+        "site[0].origin-ca",
+        "site[0].guestbook-template",
+    ];
+    assert_eq!(keys, expected, "{warnings:?}");
+}
+
 #[test]
 fn a_hub_is_something_to_serve() {
     let directory = tempfile::tempdir().unwrap();
