@@ -135,11 +135,16 @@ impl Statistics {
                 counts[Counter::OriginRetries],
             ));
         }
-        if let Some(cache) = &self.cache {
+        if let Some(cache) = &self.cache
+            && cache.iter().any(|(_, value)| value > 0)
+        {
             text.push_str("cache:\n");
             for (name, value) in cache.iter().filter(|(_, value)| *value > 0) {
                 text.push_str(&format!("  {name}: {value}\n"));
             }
+        }
+        if self.system_calls.iter().next().is_some() {
+            text.push_str("system calls:\n");
         }
         for (call, count, time) in self.system_calls.iter() {
             let time = if time.is_zero() { String::new() } else { format!(", {time:?}") };
@@ -183,6 +188,21 @@ mod tests {
         }
         assert_eq!(line["system_calls"]["recvfrom"], json!({ "count": 7, "ns": 99 }));
         assert_eq!(line["details"], json!({ "hints": 12 }));
+    }
+
+    /// Regression: they were below the heading of the cache.
+    #[test]
+    fn system_calls_have_a_heading() {
+        let mut calls = CallCounters::default();
+        calls.add(Call::Recv, 7, Duration::ZERO);
+        let statistics = Statistics {
+            cache: Some(pollux_cache::Statistics::default()),
+            system_calls: calls,
+            ..Statistics::default()
+        };
+        let text = statistics.to_text();
+        assert!(text.contains("system calls:\n  recvfrom: 7\n"), "{text}");
+        assert!(!text.contains("cache:"), "{text}");
     }
 
     #[test]
