@@ -1,5 +1,6 @@
 //! Sets of response fields that protect the visitors of a site, each under one name.
 
+use crate::config::HSTS;
 use std::str::FromStr;
 
 /// A set of response fields.
@@ -8,7 +9,7 @@ pub enum SecurityHeaders {
     /// Fields that break hardly any site: no sniffing of media types, no frames on other sites, no paths in
     /// referrers to other sites.
     Basic,
-    /// Also: only HTTPS for a year, no content from other sites, no access from windows of other sites.
+    /// Also: with TLS only HTTPS for a year, no content from other sites, no access from windows of other sites.
     Strict,
 }
 
@@ -19,7 +20,7 @@ const BASIC: &[(&str, &str)] = &[
 ];
 
 const STRICT: &[(&str, &str)] = &[
-    ("Strict-Transport-Security", "max-age=31536000"),
+    (HSTS, "max-age=31536000"),
     (
         "Content-Security-Policy",
         // The hashes are those of the styles of the server's own pages: a listing and the guestbook.
@@ -38,12 +39,14 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 }
 
 impl SecurityHeaders {
-    /// Returns the fields, except those that the site sets itself.
-    pub(crate) fn fields(self, own: &[(String, String)]) -> Vec<(String, String)> {
+    /// Returns the fields, except those that the site sets itself. Without TLS there is no Strict-Transport-Security: a
+    /// response over plain HTTP must not have it (RFC 6797 §7.2).
+    pub(crate) fn fields(self, own: &[(String, String)], has_tls: bool) -> Vec<(String, String)> {
         let more = if self == Self::Strict { STRICT } else { &[] };
         BASIC
             .iter()
             .chain(more)
+            .filter(|(name, _)| has_tls || *name != HSTS)
             .filter(|(name, _)| !own.iter().any(|(set, _)| set.eq_ignore_ascii_case(name)))
             .map(|&(name, value)| (name.into(), value.into()))
             .collect()
@@ -76,7 +79,7 @@ mod tests {
         let mut guestbook = Vec::new();
         Template::default().put_page::<&[u8]>(&mut guestbook, &[], 1);
         let guestbook = String::from_utf8(guestbook).unwrap();
-        let fields = SecurityHeaders::Strict.fields(&[]);
+        let fields = SecurityHeaders::Strict.fields(&[], true);
         let policy = fields.iter().find(|(name, _)| name == "Content-Security-Policy").unwrap();
         for page in [listing::html(b"/", &[], false), guestbook] {
             let (_, style) = page.split_once("<style>").unwrap();
@@ -89,10 +92,21 @@ mod tests {
     #[test]
     fn what_the_site_sets_itself_stays() {
         let own = [("x-frame-options".to_owned(), "DENY".to_owned())];
-        let fields = SecurityHeaders::Strict.fields(&own);
+        let fields = SecurityHeaders::Strict.fields(&own, true);
         assert_eq!(fields.len(), BASIC.len() + STRICT.len() - 1);
         assert!(!fields.iter().any(|(name, _)| name == "X-Frame-Options"));
-        assert_eq!(SecurityHeaders::Basic.fields(&[]).len(), BASIC.len());
+        assert_eq!(SecurityHeaders::Basic.fields(&[], true).len(), BASIC.len());
         assert!("much".parse::<SecurityHeaders>().is_err());
+    }
+
+    /// Regression: responses over plain HTTP had Strict-Transport-Security, too.
+    #[test]
+    fn only_responses_over_tls_require_https() {
+        let has_hsts = |has_tls| {
+            let fields = SecurityHeaders::Strict.fields(&[], has_tls);
+            assert!(fields.iter().any(|(name, _)| name == "Content-Security-Policy"));
+            fields.iter().any(|(name, _)| name == HSTS)
+        };
+        assert_eq!([true, false].map(has_hsts), [true, false]);
     }
 }

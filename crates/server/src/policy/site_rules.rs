@@ -52,9 +52,10 @@ impl SiteRules {
     }
 
     /// Returns the lines, with CRLF, of the fields that protect visitors. Every response that the server
-    /// itself generates has them.
-    pub(crate) fn safety_fields(&self, own: &[(String, String)]) -> Vec<u8> {
-        lines_of(self.security_headers.map(|preset| preset.fields(own)).unwrap_or_default())
+    /// itself generates has them. `has_tls` states whether clients use TLS.
+    pub(crate) fn safety_fields(&self, own: &[(String, String)], has_tls: bool) -> Vec<u8> {
+        let fields = self.security_headers.map(|preset| preset.fields(own, has_tls));
+        lines_of(fields.unwrap_or_default())
     }
 
     /// Returns the lines, with CRLF, for scripts of other sites, except those that the site sets itself.

@@ -69,7 +69,8 @@ impl Rules {
             added_fields.extend_from_slice(link.as_bytes());
         }
         common_fields.extend_from_slice(&added_fields);
-        common_fields.extend_from_slice(&config.site.rules.safety_fields(&config.headers));
+        let safety_fields = config.site.rules.safety_fields(&config.headers, config.tls.is_some());
+        common_fields.extend_from_slice(&safety_fields);
         let fields_without_cors = common_fields.clone();
         common_fields.extend_from_slice(&config.site.rules.cors_fields(&config.headers));
         Self {

@@ -248,6 +248,18 @@ fn fields_are_added_by_path_and_by_preset() {
     site.end();
 }
 
+/// Regression: responses over plain HTTP had Strict-Transport-Security (RFC 6797 §7.2).
+#[test]
+fn the_strict_preset_has_no_hsts_without_tls() {
+    let rules =
+        SiteRules { security_headers: Some("strict".parse().unwrap()), ..SiteRules::default() };
+    let site = site(rules, |_| {});
+    let reply = site.get("/", "");
+    assert!(reply.contains("\r\nContent-Security-Policy: default-src 'self'"), "{reply}");
+    assert!(!reply.contains("Strict-Transport-Security"), "{reply}");
+    site.end();
+}
+
 /// Regression: a response had the fields of the path and of the site, and browsers refuse two of them or obey
 /// the stricter one.
 #[test]
