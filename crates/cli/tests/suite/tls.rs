@@ -420,6 +420,12 @@ fn plain_http_is_redirected_to_https_with_the_flag() {
     assert!(reply.contains(&format!("\r\nLocation: https://localhost:{port}/a?b\r\n")), "{reply}");
     let reply = exchange("GET /a HTTP/1.0\r\n\r\n");
     assert!(reply.starts_with("HTTP/1.1 400 "), "{reply}");
+    // Regression: they got 400, because they "named no host".
+    let reply = exchange("OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert!(reply.starts_with("HTTP/1.1 204 ") && reply.contains("\r\nAllow: GET, "), "{reply}");
+    let reply = exchange("CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n");
+    assert!(reply.starts_with("HTTP/1.1 405 ") && reply.contains("\r\nAllow: GET, "), "{reply}");
+    assert!(reply.contains("\r\nConnection: close\r\n"), "{reply}");
     assert_eq!(curl(&directory, &serve, "/", &[]), b"hello\n");
 }
 

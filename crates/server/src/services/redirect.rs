@@ -6,7 +6,10 @@ use pollux_http::{
     request::{Request, Target},
 };
 
-/// Answers every request with 308 and the same URL over HTTPS.
+/// The methods of requests that are redirected: all except CONNECT (RFC 9110 §10.2.1).
+const ALLOW: &[u8] = b"Allow: GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS, TRACE\r\n";
+
+/// Answers every request for a path with 308 and the same URL over HTTPS.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HttpsRedirect {
     /// The port of the HTTPS listener.
@@ -19,17 +22,32 @@ impl HttpsRedirect {
         Self { port }
     }
 
-    /// Answers a request. A client that names no host cannot be redirected.
+    /// Answers a request. A client that names no host cannot be redirected, and `OPTIONS *` and CONNECT are not for
+    /// a resource that has another URL.
     pub(crate) fn answer(
         self,
         context: &mut RequestContext<'_>,
         request: &Request<'_>,
         response: &mut ResponseWriter<'_>,
     ) {
-        let fields = location(request.host, &request.target, self.port);
-        let page = match &fields {
-            Some(fields) => Page { status: Status::PermanentRedirect, reason: "", fields },
-            None => Page {
+        if request.target == Target::Asterisk {
+            // It is about this listener (RFC 9110 §9.3.7).
+            let answer = response.head(context, Status::NoContent).lines(ALLOW).content(b"");
+            return context.log(request.line, answer);
+        }
+        let fields = match request.target {
+            Target::Path { path, query } => location(request.host, path, query, self.port),
+            Target::Asterisk | Target::Authority(_) => None,
+        };
+        let page = match (request.target, &fields) {
+            (Target::Authority(_), _) => {
+                // The following bytes may be meant for a tunnel.
+                context.close_after();
+                let reason = "this server leads to no other";
+                Page { status: Status::MethodNotAllowed, reason, fields: ALLOW }
+            }
+            (_, Some(fields)) => Page { status: Status::PermanentRedirect, reason: "", fields },
+            (_, None) => Page {
                 status: Status::BadRequest,
                 reason: "this server speaks HTTPS, and the request names no host",
                 fields: b"",
@@ -42,9 +60,8 @@ impl HttpsRedirect {
 
 /// Returns the Location field. The host was checked when the request was read, and the target is visible
 /// ASCII.
-fn location(host: Option<&[u8]>, target: &Target<'_>, port: u16) -> Option<Vec<u8>> {
+fn location(host: Option<&[u8]>, path: &[u8], query: Option<&[u8]>, port: u16) -> Option<Vec<u8>> {
     let host = without_port(host.filter(|host| !host.is_empty())?);
-    let Target::Path { path, query } = target else { return None };
     let mut field = [b"Location: https://".as_slice(), host].concat();
     if port != 443 {
         field.extend_from_slice(format!(":{port}").as_bytes());
@@ -80,11 +97,10 @@ mod tests {
             (b"[::1]:80", 8443, "https://[::1]:8443/x?y=1"),
         ];
         for (host, port, url) in cases {
-            let target = Target::Path { path: b"/x", query: Some(b"y=1") };
-            let field = location(Some(host), &target, port).unwrap();
+            let field = location(Some(host), b"/x", Some(b"y=1"), port).unwrap();
             assert_eq!(String::from_utf8(field).unwrap(), format!("Location: {url}\r\n"));
         }
-        assert_eq!(location(None, &Target::Asterisk, 443), None);
-        assert_eq!(location(Some(b"a"), &Target::Asterisk, 443), None);
+        assert_eq!(location(None, b"/", None, 443), None);
+        assert_eq!(location(Some(b""), b"/", None, 443), None);
     }
 }
