@@ -273,7 +273,8 @@ fn old_versions_are_refused() {
     let directory = site();
     let serve = serve(&directory, &["--tls-min", "1.3"]);
     let output = s_client(&directory, &serve, &["-tls1_2"], &[]);
-    assert!(output.contains("alert protocol version"), "{output}");
+    // protocol_version; the words for it differ between versions of openssl.
+    assert!(output.contains("SSL alert number 70"), "{output}");
     assert_eq!(curl(&directory, &serve, "/", &[]), b"hello\n");
 }
 
