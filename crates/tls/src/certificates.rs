@@ -1,7 +1,7 @@
 //! The certificates of a server: read from files, chosen by the name that a client requests, read again
 //! when the files change.
 
-use crate::{ACME_TLS_ALPN, ConfigError, server::self_signed_pair};
+use crate::{ACME_TLS_ALPN, ConfigError, pem_file, server::self_signed_pair};
 use rustls::{
     crypto::CryptoProvider,
     pki_types::{
@@ -383,7 +383,7 @@ fn load(
     let pem = read(&files.chain)?;
     let chain = CertificateDer::pem_slice_iter(&pem)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| fail(&files.chain, &error))?;
+        .map_err(|error| fail(&files.chain, &pem_file::explain(&error)))?;
     if chain.is_empty() {
         return Err(fail(&files.chain, &"no certificate is in it (PEM, BEGIN CERTIFICATE)"));
     }
@@ -392,7 +392,7 @@ fn load(
         // One of its forms is no PEM for the parser, and the other no private key.
         _ if is_encrypted(&pem) => fail(&files.key, &ENCRYPTED),
         pem::Error::NoItemsFound => fail(&files.key, &"no key is in it (PEM, BEGIN PRIVATE KEY)"),
-        error => fail(&files.key, &error),
+        error => fail(&files.key, &pem_file::explain(&error)),
     })?;
     let certified = CertifiedKey::from_der(chain, key, provider);
     certified.map(Arc::new).map_err(|error| match error {

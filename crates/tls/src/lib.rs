@@ -72,6 +72,7 @@ mod key_cache;
 mod keys;
 mod open;
 mod parked;
+mod pem_file;
 mod post_handshake;
 mod record;
 mod roots;

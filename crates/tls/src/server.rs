@@ -2,7 +2,7 @@
 
 use crate::{
     Certificates, ConfigError, TicketKeys, config::prepare_server, config::provider,
-    config::versions_from,
+    config::versions_from, pem_file,
 };
 use rcgen::{CertifiedKey, KeyPair};
 use rustls::{
@@ -105,9 +105,9 @@ impl ServerSettings {
 pub fn read_roots(path: &std::path::Path) -> Result<RootCertStore, ConfigError> {
     let fail = |reason: String| ConfigError::new(format!("{}: {reason}", path.display()));
     let mut roots = RootCertStore::empty();
-    let certificates = CertificateDer::pem_file_iter(path).map_err(|e| fail(e.to_string()))?;
-    for certificate in certificates {
-        let certificate = certificate.map_err(|error| fail(error.to_string()))?;
+    let pem = std::fs::read(path).map_err(|error| fail(error.to_string()))?;
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        let certificate = certificate.map_err(|error| fail(pem_file::explain(&error).into()))?;
         roots.add(certificate).map_err(|error| fail(error.to_string()))?;
     }
     if roots.is_empty() {

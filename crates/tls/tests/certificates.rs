@@ -2,7 +2,7 @@
 
 use pollux_tls::{
     ACME_TLS_ALPN, CertificateFiles, CertificateSource, Certificates, ClientSettings, Handshake,
-    Reload, ServerSettings, provider, self_signed,
+    Reload, ServerSettings, provider, read_roots, self_signed,
 };
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, ServerConfig, SignatureScheme,
@@ -268,6 +268,29 @@ fn a_key_that_cannot_be_used_is_explained() {
         let error = read.unwrap_err().to_string();
         assert!(error.contains("a.key") && error.contains(words), "{error}");
     }
+}
+
+/// Regression: the error, and so the log, contained every byte of such a key.
+#[test]
+fn a_key_without_line_ends_is_not_shown() {
+    let directory = TempDir::new().unwrap();
+    let (files, _) = write(directory.path(), "a", &["a.example"]);
+    let whole = fs::read_to_string(&files.key).unwrap();
+    let begun = whole.replace("-----END PRIVATE KEY-----", "");
+    let read = |chain: &Path| {
+        let files = CertificateFiles { chain: chain.into(), key: files.key.clone() };
+        let error = Certificates::from_files(vec![files], Arc::new(provider())).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("a.key") && error.contains("section"), "{error}");
+        assert!(error.len() < directory.path().as_os_str().len() + 120, "{error}");
+    };
+    for key in [&whole, &begun] {
+        fs::write(&files.key, key.replace('\n', "")).unwrap();
+        read(&files.chain);
+        // The chain is looked for in the same file.
+        read(&files.key);
+    }
+    assert!(read_roots(&files.key).unwrap_err().to_string().contains("section"));
 }
 
 #[test]

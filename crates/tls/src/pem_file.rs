@@ -1,0 +1,20 @@
+//! PEM files of operators: how they are read, and why one cannot be used.
+
+use rustls::pki_types::pem;
+use std::borrow::Cow;
+
+/// Explains an error of the parser. Its own words contain the line at fault in full: the whole private key, if the key
+/// has lost its line ends.
+pub(crate) fn explain(error: &pem::Error) -> Cow<'static, str> {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => {
+            "a section has no line that ends it (-----END …-----), or has no line ends at all"
+                .into()
+        }
+        pem::Error::IllegalSectionStart { .. } => {
+            "a line that begins a section is malformed, or is not the whole line: -----BEGIN …-----"
+                .into()
+        }
+        error => error.to_string().into(),
+    }
+}
