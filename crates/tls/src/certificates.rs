@@ -379,7 +379,7 @@ fn load(
     };
     // If chain and key are in the same file, it is read only once: it could be replaced between two
     // reads.
-    let read = |path: &Path| fs::read(path).map(Zeroizing::new).map_err(|error| fail(path, &error));
+    let read = |path: &Path| pem_file::read(path).map_err(|error| fail(path, &error));
     let pem = read(&files.chain)?;
     let chain = CertificateDer::pem_slice_iter(&pem)
         .collect::<Result<Vec<_>, _>>()
@@ -394,12 +394,21 @@ fn load(
         pem::Error::NoItemsFound => fail(&files.key, &"no key is in it (PEM, BEGIN PRIVATE KEY)"),
         error => fail(&files.key, &pem_file::explain(&error)),
     })?;
-    let certified = CertifiedKey::from_der(chain, key, provider);
+    let certified = CertifiedKey::from_der(chain.clone(), key.clone_key(), provider);
     certified.map(Arc::new).map_err(|error| match error {
         // So rustls reports a key that it cannot load.
         rustls::Error::General(_) => fail(&files.key, &UNKNOWN_KEY),
         rustls::Error::InconsistentKeys(_) => {
-            let reason = format!("the key does not belong to {}", files.chain.display());
+            let fits = |certificate: &CertificateDer<'static>| {
+                CertifiedKey::from_der(vec![certificate.clone()], key.clone_key(), provider).is_ok()
+            };
+            let file = files.chain.display();
+            let reason = match chain.iter().skip(1).any(fits) {
+                true => format!(
+                    "the key belongs to a later certificate of {file}: put the server's own certificate first"
+                ),
+                false => format!("the key does not belong to {file}"),
+            };
             fail(&files.key, &reason)
         }
         error => fail(&files.chain, &error),

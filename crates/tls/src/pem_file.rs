@@ -1,7 +1,19 @@
 //! PEM files of operators: how they are read, and why one cannot be used.
 
 use rustls::pki_types::pem;
-use std::borrow::Cow;
+use std::{borrow::Cow, fs, io, path::Path};
+use zeroize::Zeroizing;
+
+/// Reads a file, without the byte order mark that some editors put in front: with it the parser would skip the first
+/// section without an error.
+pub(crate) fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+    const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+    let mut bytes = Zeroizing::new(fs::read(path)?);
+    if bytes.starts_with(BYTE_ORDER_MARK) {
+        drop(bytes.drain(..BYTE_ORDER_MARK.len()));
+    }
+    Ok(bytes)
+}
 
 /// Explains an error of the parser. Its own words contain the line at fault in full: the whole private key, if the key
 /// has lost its line ends.

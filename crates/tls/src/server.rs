@@ -105,7 +105,7 @@ impl ServerSettings {
 pub fn read_roots(path: &std::path::Path) -> Result<RootCertStore, ConfigError> {
     let fail = |reason: String| ConfigError::new(format!("{}: {reason}", path.display()));
     let mut roots = RootCertStore::empty();
-    let pem = std::fs::read(path).map_err(|error| fail(error.to_string()))?;
+    let pem = pem_file::read(path).map_err(|error| fail(error.to_string()))?;
     for certificate in CertificateDer::pem_slice_iter(&pem) {
         let certificate = certificate.map_err(|error| fail(pem_file::explain(&error).into()))?;
         roots.add(certificate).map_err(|error| fail(error.to_string()))?;

@@ -270,6 +270,33 @@ fn a_key_that_cannot_be_used_is_explained() {
     }
 }
 
+/// Regression: the first section of such a file was skipped, so another certificate of the chain took the place of the
+/// server's own, and the first authority was missing.
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_file() {
+    let directory = TempDir::new().unwrap();
+    let (files, own) = write(directory.path(), "a", &["a.example"]);
+    let (other, _) = write(directory.path(), "b", &["b.example"]);
+    let text = |path: &Path| fs::read_to_string(path).unwrap();
+    let chain = text(&files.chain) + &text(&other.chain);
+    fs::write(&files.chain, format!("\u{feff}{chain}")).unwrap();
+    fs::write(&files.key, format!("\u{feff}{}", text(&files.key))).unwrap();
+    let certificates = Certificates::from_files(vec![files.clone()], Arc::new(provider())).unwrap();
+    assert_eq!(certificates.default_certificate(), own);
+    assert_eq!(read_roots(&files.chain).unwrap().len(), 2);
+}
+
+#[test]
+fn a_chain_that_does_not_begin_with_the_own_certificate_is_explained() {
+    let directory = TempDir::new().unwrap();
+    let (files, _) = write(directory.path(), "a", &["a.example"]);
+    let (other, _) = write(directory.path(), "b", &["b.example"]);
+    let text = |path: &Path| fs::read_to_string(path).unwrap();
+    fs::write(&files.chain, text(&other.chain) + &text(&files.chain)).unwrap();
+    let error = Certificates::from_files(vec![files], Arc::new(provider())).unwrap_err();
+    assert!(error.to_string().contains("own certificate first"), "{error}");
+}
+
 /// Regression: the error, and so the log, contained every byte of such a key.
 #[test]
 fn a_key_without_line_ends_is_not_shown() {
