@@ -463,7 +463,11 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     #[cold]
     fn requeue_for_input(&mut self, fd: RawFd) {
         let Some(slot) = self.table.get_mut(fd) else { return };
-        if self.is_edge && slot.marks.contains(Marks::INPUT_WAITS) {
+        // A level-triggered mechanism reports input in the socket again, but not what the transport keeps: with TLS the
+        // end of the stream may have arrived together with the request.
+        let is_unreported =
+            self.is_edge || slot.transport().is_some_and(|transport| transport.keeps_input());
+        if is_unreported && slot.marks.contains(Marks::INPUT_WAITS) {
             self.requeue(fd);
         }
     }

@@ -225,6 +225,38 @@ fn a_request_with_close_notify_is_answered_at_once_and_ends_the_connection() {
     }
 }
 
+/// Regression: after a response that did not fit into the socket, or with `per-state`, a level-triggered mechanism left
+/// the connection open until `--keep-alive`.
+#[test]
+fn close_notify_is_noticed_after_a_response_that_was_sent_later() {
+    const LEN: usize = 8 << 20;
+    let directory = site();
+    fs::write(directory.path().join("site/long"), vec![7; LEN]).unwrap();
+    let path = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    for (mechanism, interest) in [
+        ("epoll", "eager"),
+        ("epoll", "per-state"),
+        ("epoll-et", "eager"),
+        ("epoll-et", "per-state"),
+        ("poll", "per-state"),
+    ] {
+        let serve = serve(&directory, &["--mechanism", mechanism, "--interest", interest]);
+        for (path, len) in [(path("/long"), LEN), (path("/"), 6)] {
+            let mut forger = forger(&serve);
+            let request = forger.seal(DATA, path.as_bytes());
+            let close = forger.seal(ContentType::Alert, &[1, 0]);
+            let begun = Instant::now();
+            forger.socket.write_all(&[request, close].concat()).unwrap();
+            let (data, alert) = forger.read_to_end();
+            let head = data.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+            assert_eq!(data.len() - head, len, "{mechanism}, {interest}");
+            assert_eq!(alert, Some((1, 0)), "{mechanism}, {interest}");
+            // The default is 75 seconds.
+            assert!(begun.elapsed() < Duration::from_secs(20), "{mechanism}, {interest}");
+        }
+    }
+}
+
 #[test]
 fn a_fatal_alert_is_not_answered() {
     let directory = site();
