@@ -1,9 +1,8 @@
 //! The properties that this crate needs in a rustls configuration, and its recommendations.
 
-use crate::{MinVersion, capture::Capture};
+use crate::{MinVersion, capture::Capture, secret_log::SecretLog};
 use rustls::{
-    CipherSuite, ClientConfig, KeyLogFile, ServerConfig, SupportedCipherSuite,
-    SupportedProtocolVersion,
+    CipherSuite, ClientConfig, ServerConfig, SupportedCipherSuite, SupportedProtocolVersion,
     crypto::{CryptoProvider, ring},
     version::{TLS12, TLS13},
 };
@@ -48,7 +47,7 @@ pub fn prepare_client(config: &mut ClientConfig, logs_secrets: bool) {
 }
 
 fn key_log(logs_secrets: bool) -> Arc<Capture> {
-    Arc::new(Capture { file: logs_secrets.then(KeyLogFile::new) })
+    Arc::new(Capture { file: logs_secrets.then(SecretLog::from_environment).flatten() })
 }
 
 /// The versions from this one on.

@@ -7,6 +7,7 @@ mod handshakes;
 mod kernel;
 mod peer;
 mod records;
+mod secret_log;
 
 use pollux_testkit::{
     Port,

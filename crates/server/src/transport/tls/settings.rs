@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use pollux_acme::{Challenge, StateDir};
 use pollux_tls::{
     ACME_TLS_ALPN, CertificateSource, Certificates, ClientAuth, Handshake, HandshakeError, Reload,
-    ServerSettings, fingerprint, provider, self_signed,
+    ServerSettings, check_secret_log, fingerprint, provider, self_signed,
 };
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -27,12 +27,15 @@ impl Tls {
     /// share both.
     ///
     /// # Errors
-    /// The error names the file at fault; or the kernel must encrypt and cannot.
+    /// The error names the file at fault; or the kernel must encrypt and cannot, or there is no place for the secrets.
     pub fn new(config: &TlsConfig) -> anyhow::Result<Self> {
         let kernel = match config.kernel {
             KernelTlsMode::Off => None,
             KernelTlsMode::Send => Some(KernelTls::find().context("--kernel-tls send")?),
         };
+        if config.logs_secrets {
+            check_secret_log().context("--tls-key-log")?;
+        }
         let certificates = if config.certificates.is_empty() && config.acme.is_none() {
             let certificates = self_signed(config.self_signed_names.clone())?;
             let fingerprint = fingerprint(&certificates.default_certificate());
