@@ -15,6 +15,9 @@ use url::{Host, Url};
 /// The shortest limit for the duration of a stream. A hub checks once a second which streams end.
 const MAX_LIFETIME_LEAST: Duration = Duration::from_secs(MaxLifetime::SHORTEST as u64);
 
+/// The shortest time between two comments to an idle subscriber, for the same reason.
+const HEARTBEAT_LEAST: Duration = Duration::from_secs(1);
+
 /// Where a hub keeps its history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HubStoreConfig {
@@ -196,6 +199,11 @@ impl HubConfig {
             "--hub-max-lifetime {:?}: at least {MAX_LIFETIME_LEAST:?}, or 0 for no limit",
             self.max_lifetime
         );
+        ensure!(
+            self.heartbeat.is_zero() || self.heartbeat >= HEARTBEAT_LEAST,
+            "--hub-heartbeat {:?}: at least {HEARTBEAT_LEAST:?}, or 0 for no comments",
+            self.heartbeat
+        );
         for origin in &self.cors {
             // It is compared with the field Origin byte for byte.
             ensure!(
@@ -275,6 +283,19 @@ mod tests {
         let short = lifetime(1).check().unwrap_err().to_string();
         assert!(short.contains("--hub-max-lifetime 1s: at least 2s, or 0"), "{short}");
         assert_eq!(with_key.url("http://h:1").unwrap().as_str(), "http://h:1/hub");
+    }
+
+    /// Regression: a time of less than a second was accepted, and no comment was ever sent.
+    #[test]
+    fn a_heartbeat_is_a_second_or_more() {
+        let heartbeat = |millis| HubConfig {
+            subscriber_keys: Some("k".into()),
+            heartbeat: Duration::from_millis(millis),
+            ..HubConfig::new("/hub")
+        };
+        assert!([0, 1000, 40_000].map(heartbeat).iter().all(|config| config.check().is_ok()));
+        let short = heartbeat(500).check().unwrap_err().to_string();
+        assert!(short.contains("--hub-heartbeat 500ms: at least 1s, or 0"), "{short}");
     }
 
     /// Regression: with the URL of the hub itself, no token had the right `aud`, and no subscription was found.
