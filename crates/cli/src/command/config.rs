@@ -8,7 +8,7 @@ use crate::{
 };
 use anyhow::Context;
 use pollux_server::config::{Config, Fault, Key, without_password};
-use std::{fs, path::PathBuf, process::ExitCode};
+use std::{env, fs, path::PathBuf, process::ExitCode};
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -28,8 +28,8 @@ Examples:
   pollux config show --config /etc/pollux.toml --workers 4
 
 Takes the flags of `pollux serve` and prints what they and the file amount to,
-as a file that could replace both. Behind each value stands where it comes
-from: a file and line, a flag, or a default.";
+as a file that could replace both, with absolute paths. Behind each value
+stands where it comes from: a file and line, a flag, or a default.";
 
 const SCHEMA_EXAMPLES: &str = "\
 Examples:
@@ -114,7 +114,9 @@ fn all_faults(first: Fault) -> anyhow::Error {
 fn show(configuration: &Configuration) -> anyhow::Result<ExitCode> {
     let Configuration { file, without_flags, sources, .. } = configuration;
     let mut text = String::new();
-    let (now, before) = (file.to_table(), without_flags.to_table());
+    // The output can be a file in another folder.
+    let here = env::current_dir().context("the current directory")?;
+    let (now, before) = (file.to_table_below(&here), without_flags.to_table_below(&here));
     let usual = Config::default().to_table();
     let source = |key: &[Key<'_>], is_changed: bool, is_usual: bool| {
         if is_changed {

@@ -85,6 +85,14 @@ impl Config {
     pub fn parse(name: &str, text: &str) -> Result<Self, Box<Fault>> {
         toml::from_str(text).map_err(|error| explain(name, text, &error))
     }
+
+    /// Does the same as [`Config::to_table`], with relative paths below `directory`, so that the values mean the same in
+    /// a file of any folder.
+    pub fn to_table_below(&self, directory: &Path) -> Table {
+        let mut table = self.to_table();
+        resolve_paths(&mut table, directory);
+        table
+    }
 }
 
 impl Sources {

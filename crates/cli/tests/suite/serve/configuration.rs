@@ -44,6 +44,31 @@ fn a_fault_is_shown_with_its_place_and_flags_win_over_the_file() {
     assert!(line("grace = ").ends_with("# default"), "{text}");
 }
 
+/// Regression: the values were relative to the current directory, so that the output was not a file that could replace
+/// the flags in another one.
+#[test]
+fn the_paths_that_are_shown_are_absolute() {
+    let directory = site(0);
+    // The current directory of the program is not that of a link that leads there.
+    let here = directory.path().canonicalize().unwrap();
+    fs::write(here.join("p.toml"), "access-log = \"log\"\n[[site]]\nroot = \"www\"\n").unwrap();
+    let shown = |arguments: &[&str]| {
+        let mut command = Command::new(BINARY);
+        command.args(["config", "show"]).args(arguments).current_dir(&here);
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let text = shown(&["--config", "p.toml", "--control", "ctl"]);
+    for (key, name, source) in
+        [("access-log", "log", "p.toml:1"), ("root", "www", "p.toml:3"), ("control", "ctl", "flag")]
+    {
+        let start = format!("{key} = \"{}\"", here.join(name).display());
+        let line = text.lines().find(|line| line.starts_with(&start)).unwrap_or_default();
+        assert!(line.ends_with(&format!("# {source}")), "{text}");
+    }
+    let root = format!("root = \"{}\"", here.join("www").display());
+    assert!(shown(&["www"]).contains(&root));
+}
+
 /// The file has no fault, so the message must not send its reader there.
 #[test]
 fn a_fault_of_a_flag_is_not_a_fault_of_the_file() {
