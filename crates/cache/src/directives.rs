@@ -102,6 +102,8 @@ pub(crate) struct RequestDirectives {
     /// The maximum accepted staleness; [`FOREVER`] accepts any.
     pub(crate) max_stale: Option<Seconds>,
     pub(crate) min_fresh: Option<Seconds>,
+    /// The maximum accepted staleness if the origin fails (RFC 5861 §4).
+    pub(crate) stale_if_error: Option<Seconds>,
     pub(crate) no_cache: bool,
     pub(crate) no_store: bool,
     pub(crate) only_if_cached: bool,
@@ -147,6 +149,10 @@ impl RequestDirectives {
             d if d.is(b"min-fresh") => {
                 let seconds = d.seconds().unwrap_or(FOREVER);
                 self.min_fresh = Some(self.min_fresh.unwrap_or(0).max(seconds));
+            }
+            d if d.is(b"stale-if-error") => {
+                let limit = d.seconds();
+                self.stale_if_error = limit.and_then(|limit| at_most(self.stale_if_error, limit));
             }
             d if d.is(b"no-cache") => self.no_cache = true,
             d if d.is(b"no-store") => self.no_store = true,

@@ -385,6 +385,7 @@ impl Shard {
         let fetching = PendingFetch {
             coalescing_key: (may_share && other.is_none()).then_some(coalescing_key),
             requires_validation: candidate.is_some() && request_metadata.directives.no_cache,
+            stale_if_error: request_metadata.directives.stale_if_error,
             candidate,
             prefix,
             may_store: is_get,
@@ -460,7 +461,7 @@ fn usability(
     if within(header.stale_while_revalidate) {
         return Usability::WhileRevalidating;
     }
-    if is_backing_off && within(header.stale_if_error) {
+    if is_backing_off && within(header.stale_if_error_for(directives.stale_if_error)) {
         return Usability::InsteadOfError;
     }
     Usability::Not(Forward::Stale)

@@ -5,8 +5,8 @@
 //! that cannot be shared has a ticket too, so that all forwarded requests are handled alike.
 
 use crate::{
-    cache_status::Forward, config::WAITERS_MAX, content_range::PARTIAL, key::Key,
-    object_builder::ObjectBuilder, record::Object,
+    cache_status::Forward, config::WAITERS_MAX, content_range::PARTIAL, directives::Seconds,
+    key::Key, object_builder::ObjectBuilder, record::Object,
 };
 use slab::Slab;
 use std::{
@@ -51,6 +51,8 @@ pub(crate) struct PendingFetch {
     pub(crate) prefix: Option<Object>,
     /// The client accepts only a response that the origin has confirmed (RFC 9111 §5.2.1.4).
     pub(crate) requires_validation: bool,
+    /// The staleness that the client accepts if the origin fails (RFC 5861 §4).
+    pub(crate) stale_if_error: Option<Seconds>,
     /// Whether the response may be stored.
     pub(crate) may_store: bool,
     /// The client's own conditions and range were not sent to the origin.
@@ -75,11 +77,26 @@ impl PendingFetch {
             candidate: None,
             prefix: None,
             requires_validation: false,
+            stale_if_error: None,
             may_store: false,
             conditions_replaced: false,
             builder: None,
             head_number: 0,
         }
+    }
+
+    /// Returns the stale response to serve because the origin fails, "regardless of other freshness
+    /// information" (RFC 5861 §4): also to a client that required a younger one with `max-age` or
+    /// `min-fresh`, as a browser's reload does. Not to a client that sent `no-cache`, which
+    /// requires confirmation rather than freshness.
+    pub(crate) fn substitute(&self, now: u64) -> Option<&Object> {
+        let is_possible =
+            !self.requires_validation && matches!(self.forward, Forward::Stale | Forward::Request);
+        let object = self.candidate.as_ref().filter(|_| is_possible)?;
+        let header = object.header();
+        let (seconds, staleness) =
+            (header.stale_if_error_for(self.stale_if_error), -header.time_left(now));
+        (seconds > 0 && staleness <= i64::from(seconds)).then_some(object)
     }
 
     pub(crate) fn has_waiters(&self) -> bool {

@@ -86,7 +86,7 @@ impl Shard {
         };
         let (forward, has_waited) = (fetching.forward, fetching.has_waited);
         let (may_store, candidate) = (fetching.may_store, fetching.candidate.clone());
-        let (requires_validation, is_refresh) = (fetching.requires_validation, fetching.is_refresh);
+        let is_refresh = fetching.is_refresh;
         let (key, prefix) = (fetching.key.clone(), fetching.prefix.clone());
         let mut status =
             self.status(Some(forward), key.as_ref().map_or(&[][..], |(_, key)| &key[..]));
@@ -113,11 +113,13 @@ impl Shard {
                 self.statistics.failures += 1;
                 self.history.record_failure(hash, exchange.now, self.config.back_off_max_s);
             }
-            let substitute = candidate.as_ref().filter(|_| !requires_validation);
-            if let Some(hit) = self.stale_if_error(substitute, forward, &status, exchange.now) {
+            let fetching = self.pending_fetches.get(ticket);
+            let substitute = fetching.and_then(|fetching| fetching.substitute(exchange.now));
+            if let Some(object) = substitute.cloned() {
                 // The client of a background refresh was served earlier.
                 self.statistics.stale_if_error += u64::from(!is_refresh);
                 self.end(ticket);
+                let hit = self.hit_instead_of_error(object, &status, exchange.now);
                 return ResponseDecision {
                     source: ResponseSource::Stored(hit),
                     should_store: false,
@@ -363,32 +365,16 @@ impl Shard {
             // Its client was served earlier.
             return None;
         }
-        let candidate = fetching.candidate.as_ref().filter(|_| !fetching.requires_validation);
-        let hit = self.stale_if_error(candidate, fetching.forward, &status, now)?;
+        let object = fetching.substitute(now)?.clone();
         self.statistics.stale_if_error += 1;
-        Some(hit)
+        Some(self.hit_instead_of_error(object, &status, now))
     }
 
-    /// Returns a stale response to serve because the origin fails, "regardless of other freshness
-    /// information" (RFC 5861 §4): also to a client that required a younger one with `max-age` or
-    /// `min-fresh`, as a browser's reload does. Not to a client that sent `no-cache`, which
-    /// requires confirmation rather than freshness.
-    fn stale_if_error(
-        &self,
-        candidate: Option<&Object>,
-        forward: Forward,
-        status: &CacheStatus,
-        now: u64,
-    ) -> Option<Hit> {
-        let object = candidate.filter(|_| matches!(forward, Forward::Stale | Forward::Request))?;
-        let header = object.header();
-        let staleness = -header.time_left(now);
-        if header.stale_if_error == 0 || staleness > i64::from(header.stale_if_error) {
-            return None;
-        }
-        let mut hit = self.hit(object.clone(), status.clone(), now);
+    /// Serves a stale response because the origin fails.
+    fn hit_instead_of_error(&self, object: Object, status: &CacheStatus, now: u64) -> Hit {
+        let mut hit = self.hit(object, status.clone(), now);
         hit.cache_status.detail = Some("stale-if-error");
-        Some(hit)
+        hit
     }
 
     /// Handles a 304 to a validation request of this cache (§4.3.3, §4.3.4).

@@ -117,6 +117,35 @@ fn rfc_5861_4_stale_if_error() {
     assert_eq!(got.status, 502, "the client requires validation");
 }
 
+/// "When used as a request Cache-Control extension, its scope of application is the request it appears
+/// in."
+#[test]
+fn rfc_5861_4_may_be_the_clients_choice() {
+    let accepts = "Cache-Control: stale-if-error=20\r\n";
+    for failure in [None, Some(503)] {
+        let mut harness = with("max-age=10", Config::default(), 15);
+        let wire = failure.map(|status| reply(status, "", "failed"));
+        let got = harness.exchange(&request("GET /", accepts), wire.as_deref());
+        assert_eq!((got.text(), got.origin_requests), ("old", 1), "{failure:?}");
+        let got = harness.get_with_origin_down("/", accepts);
+        assert_eq!((got.text(), got.origin_requests), ("old", 0), "the origin fails");
+        assert_eq!(harness.get_with_origin_down("/", "").status, 502, "another client");
+    }
+    assert_eq!(
+        with("max-age=10", Config::default(), 31).get_with_origin_down("/", accepts).status,
+        502
+    );
+    for forbids in ["must-revalidate", "proxy-revalidate", "no-cache", "s-maxage=10"] {
+        let mut harness = with(&format!("max-age=10, {forbids}"), Config::default(), 15);
+        assert_eq!(harness.get_with_origin_down("/", accepts).status, 502, "{forbids}");
+    }
+    for control in ["stale-if-error", "stale-if-error=x", "stale-if-error=20, no-cache"] {
+        let mut harness = with("max-age=10", Config::default(), 15);
+        let fields = format!("Cache-Control: {control}\r\n");
+        assert_eq!(harness.get_with_origin_down("/", &fields).status, 502, "{control}");
+    }
+}
+
 #[test]
 fn rfc_5861_4_may_be_the_operators_choice() {
     let config = Config { stale_if_error_s: 20, ..Config::default() };
