@@ -23,7 +23,7 @@ JSON, of which the last one has the event \"end\" or \"error\". Requests:
   {\"command\":\"statistics\"}
 where a byte of a URL or a field is a character, U+0000 to U+00FF.
 
-Exit status: 0 when it was done, 1 when the URL of `show` is not stored or what
+Exit status: 0 when it was done, 1 when the URL of `show` is not stored or when
 the answer cannot be written, 2 for a command line that is not understood, 3
 when the server cannot be reached or is busy.";
 
