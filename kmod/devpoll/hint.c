@@ -110,6 +110,37 @@ static bool dp_heads_are_constant(const struct sock *sk)
 	}
 }
 
+/* Returns the struct sock of a file that may get a hook in this set, otherwise NULL. */
+static struct sock *dp_hookable(const struct dp_set *set, struct file *file)
+{
+	struct socket *socket = sock_from_file(file);
+
+	if (!socket || !file_can_poll(file) || (set->options & DP_OPTION_NOHINTS))
+		return NULL;
+	/* After SMC fell back to TCP, file and inode belong to different sockets. */
+	if (socket != SOCKET_I(file_inode(file)))
+		return NULL;
+	return READ_ONCE(socket->sk);
+}
+
+/**
+ * dp_may_get_hook() - whether an entry without a hook would get one if it were added again
+ * @set: the set
+ * @file: the file behind the entry's descriptor
+ *
+ * An entry of a socket whose queues may change may have lost its hook, and nothing shows whether it
+ * was added for the same file. It stays as it is, so that a write which adds events keeps the old
+ * ones.
+ *
+ * Return: whether the entry must be one of another file, and would get a hook.
+ */
+bool dp_may_get_hook(const struct dp_set *set, struct file *file)
+{
+	const struct sock *sk = dp_hookable(set, file);
+
+	return sk && dp_heads_are_constant(sk);
+}
+
 /**
  * dp_hook() - places an entry's hook, if its file can post hints
  * @set: the set, locked
@@ -122,23 +153,17 @@ static bool dp_heads_are_constant(const struct sock *sk)
  */
 __poll_t dp_hook(struct dp_set *set, struct dp_entry *entry, struct file *file)
 {
-	struct socket *socket = sock_from_file(file);
+	const struct sock *sk = dp_hookable(set, file);
 	struct inode *inode = file_inode(file);
 	struct dp_heads heads = {
 		.entry = entry,
 	};
-	struct sock *sk;
+	struct socket *socket;
 	__poll_t mask;
 
-	if (!socket || !file_can_poll(file) || (set->options & DP_OPTION_NOHINTS))
-		return 0;
-	/* After SMC fell back to TCP, file and inode belong to different sockets. */
-	if (socket != SOCKET_I(inode))
-		return 0;
-	sk = READ_ONCE(socket->sk);
 	if (!sk)
 		return 0;
-
+	socket = SOCKET_I(inode);
 	heads.own = &socket->wq.wait;
 	init_poll_funcptr(&heads.table, dp_place_hook);
 	heads.table._key = entry->wanted;

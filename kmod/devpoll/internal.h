@@ -269,6 +269,7 @@ int dp_set_init(struct dp_set *set);
 void dp_set_clear(struct dp_set *set);
 
 /* hint.c */
+bool dp_may_get_hook(const struct dp_set *set, struct file *file);
 __poll_t dp_hook(struct dp_set *set, struct dp_entry *entry, struct file *file);
 void dp_unhook(struct dp_set *set, struct dp_entry *entry);
 void dp_take_hints(struct dp_set *set);

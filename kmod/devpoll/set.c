@@ -202,18 +202,6 @@ void dp_set_clear(struct dp_set *set)
 	kvfree(set->recent);
 }
 
-/*
- * Returns whether an entry without a hook may get one if it is added again for @file. After SMC fell
- * back to TCP it cannot, see dp_hook().
- */
-static bool dp_may_get_hook(const struct dp_set *set, struct file *file)
-{
-	struct socket *socket = sock_from_file(file);
-
-	return socket && socket == SOCKET_I(file_inode(file)) &&
-	       !(set->options & DP_OPTION_NOHINTS);
-}
-
 /* Returns whether @entry already watches @file, so that a change modifies the entry. */
 static __always_inline bool dp_entry_is_for(const struct dp_entry *entry, struct file *file)
 {

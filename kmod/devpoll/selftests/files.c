@@ -259,6 +259,54 @@ TEST(files_smc_takes_a_tcp_socket)
 	set_poll_none(set, 0);
 }
 
+static int rds_socket(struct sockaddr_in *address)
+{
+	socklen_t length = sizeof(*address);
+	int sock = OK(socket(AF_RDS, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+
+	*address = (struct sockaddr_in){
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	};
+	OK(bind(sock, (struct sockaddr *)address, length));
+	OK(getsockname(sock, (struct sockaddr *)address, &length));
+	return sock;
+}
+
+/*
+ * A socket of RDS that was refused because its peer is congested waits on a second queue, so its
+ * entry loses the hook. In a set where writes add, a write then adds to the old events.
+ */
+TEST(files_rds_keeps_its_events_after_congestion)
+{
+	static const char message[4096];
+	int set = set_open_with(DP_OPTION_OR), sender, tries = 0;
+	struct pollfd question, results[1];
+	struct sockaddr_in address;
+
+	if (system("modprobe -q rds"))
+		test_skip("no RDS here");
+	sender = rds_socket(&address);
+	rds_socket(&address);
+	OK(connect(sender, (struct sockaddr *)&address, sizeof(address)));
+	set_write(set, sender, POLLIN);
+	CHECK_EQ(set_statistics(set).ds_hinted, 1);
+	/* Until the connection is there, messages wait in the sender's buffer. */
+	while (send(sender, message, sizeof(message), 0) > 0 || errno == EAGAIN) {
+		CHECK(++tries < LONG_MS);
+		sleep_ms(1);
+	}
+	CHECK_EQ(errno, ENOBUFS);
+	set_write(set, sender, POLLPRI);
+	OK(set_poll(set, results, 1, 0));
+	CHECK_EQ(set_statistics(set).ds_hinted, 0);
+	set_write(set, sender, POLLOUT);
+	question = (struct pollfd){ sender, 0, 0 };
+	OK(ioctl(set, DP_ISPOLLED, &question));
+	CHECK_EQ(question.revents, POLLIN | POLLPRI | POLLOUT);
+	CHECK_EQ(set_statistics(set).ds_hinted, 0);
+}
+
 TEST(files_netlink)
 {
 	int sock = OK(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_USERSOCK));
