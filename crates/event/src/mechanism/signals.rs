@@ -19,6 +19,8 @@
 //! - The other side of a terminal is closed (a pty's master or slave). Data is signalled.
 //! - The peer of a UNIX socket shuts down one direction after the other: the end of the stream is
 //!   reported, the hang-up that follows is not.
+//! - The program itself shuts down a connection (shutdown(2)), for example in another thread. The
+//!   shutdown of a listener is signalled.
 //! - The set has two descriptors of one open file description: see
 //!   [`Capabilities::ONE_OWNER`](crate::Capabilities::ONE_OWNER).
 

@@ -28,6 +28,22 @@ pub fn half_close<M: Mechanism>(subject: &Subject) {
     }
 }
 
+/// A program may shut down a connection in one thread to end the reading in another.
+pub fn own_shutdown<M: Mechanism>(subject: &Subject) -> Result<(), String> {
+    if subject.has(Capabilities::ONE_OWNER) {
+        return Err("the kernel sends no signal to the side that shuts down".into());
+    }
+    for pair in [Pair::tcp(), Pair::unix()] {
+        let mut fixture = Fixture::<M>::new(subject);
+        let token = fixture.add_near(&pair);
+        fixture.expect_silence();
+        rustix::net::shutdown(&pair.near, Shutdown::Read).expect("shutdown");
+        fixture.expect_readable(token);
+        assert_eq!(drain(&pair.near), (0, End::Closed));
+    }
+    Ok(())
+}
+
 pub fn close_by_peer<M: Mechanism>(subject: &Subject) {
     for pair in [Pair::tcp(), Pair::unix()] {
         let mut fixture = Fixture::<M>::new(subject);

@@ -82,9 +82,9 @@ cases! {
         edge_after_partial_read if edge, level_after_partial_read if level,
         writable_when_added, only_the_interest_is_reported, writable_after_full_buffer_drains,
         both_directions, undrained_events_are_not_lost;
-    endings: half_close, close_by_peer, data_before_close, reset, reset_with_empty_interest,
-        refused_connection, connection_made, pipe_writer_gone, pipe_reader_gone,
-        pipe_ends_with_empty_interest;
+    endings: half_close, own_shutdown, close_by_peer, data_before_close, reset,
+        reset_with_empty_interest, refused_connection, connection_made, pipe_writer_gone,
+        pipe_reader_gone, pipe_ends_with_empty_interest;
     changes: modify_to_write, modify_reports_if_ready, modify_to_empty_and_back,
         modify_before_the_event_is_taken, remove_silences, remove_before_the_event_is_taken,
         remove_and_add_again, add_twice, unknown_tokens, length;
