@@ -3,7 +3,6 @@
 //! gammo §3 adds a system call epoll_ctlv() that takes an array of changes; io_uring's
 //! IORING_OP_EPOLL_CTL (Linux 5.6) is that call today. As in the paper, additions and modifications
 //! are gathered until the next wait and sent in one system call, while a removal is an epoll_ctl
-//! call just before the close. In a later batch the descriptor would be closed and its number
 //! call just before the close. In a later batch the descriptor would be closed and its number perhaps
 //! in use again, and if closes were gathered as well, the server would run out of descriptors. Beyond
 //! the paper, several changes of one descriptor are sent as one, or not at all if they restore the
