@@ -31,16 +31,17 @@ enum Segment {
     Name(String),
 }
 
-/// The parts of one path that a pattern has captured.
+/// The parts of one path that a pattern has captured, as they are in the path: decoding would confuse an encoded
+/// slash with the end of a segment.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Captures<'p> {
-    names: Vec<(&'p str, Vec<u8>)>,
-    rest: Option<Vec<u8>>,
+    names: Vec<(&'p str, &'p [u8])>,
+    rest: Option<&'p [u8]>,
 }
 
 impl Pattern {
     /// Returns the captures of `path`, which is percent-encoded, or `None` if the pattern does not match it.
-    pub(crate) fn matches(&self, path: &[u8]) -> Option<Captures<'_>> {
+    pub(crate) fn matches<'p>(&'p self, path: &'p [u8]) -> Option<Captures<'p>> {
         self.capture(path, |part| percent_decode(part).into())
     }
 
@@ -50,10 +51,10 @@ impl Pattern {
     }
 
     fn capture<'p>(
-        &self,
+        &'p self,
         path: &'p [u8],
         decode: impl Fn(&'p [u8]) -> Cow<'p, [u8]>,
-    ) -> Option<Captures<'_>> {
+    ) -> Option<Captures<'p>> {
         let mut rest = path.strip_prefix(b"/")?;
         let mut captures = Captures::default();
         let last = self.segments.len().wrapping_sub(1);
@@ -67,18 +68,15 @@ impl Pattern {
                 (Some(end), false) => (&rest[..end], &rest[end + 1..]),
                 (None, false) => return None,
             };
-            let found = decode(found);
             match segment {
-                Segment::Literal(wanted) if *wanted == *found => {}
-                Segment::Name(name) if !found.is_empty() => {
-                    captures.names.push((name, found.into_owned()));
-                }
+                Segment::Literal(wanted) if *wanted == *decode(found) => {}
+                Segment::Name(name) if !found.is_empty() => captures.names.push((name, found)),
                 _ => return None,
             }
             rest = after;
         }
         if self.takes_rest {
-            captures.rest = Some(decode(rest).into_owned());
+            captures.rest = Some(rest);
         }
         Some(captures)
     }
@@ -93,13 +91,13 @@ impl Pattern {
 }
 
 impl Captures<'_> {
-    /// Returns the decoded capture with this name, or that of `*`.
+    /// Returns the capture with this name, or that of `*`.
     pub(crate) fn get(&self, name: &str) -> &[u8] {
         match name {
-            "*" => self.rest.as_deref().unwrap_or_default(),
+            "*" => self.rest.unwrap_or_default(),
             name => {
                 let found = self.names.iter().find(|(own, _)| *own == name);
-                found.map_or(&[], |(_, value)| value.as_slice())
+                found.map_or(&[], |&(_, value)| value)
             }
         }
     }
@@ -185,10 +183,11 @@ mod tests {
     }
 
     #[test]
-    fn captures_are_decoded() {
+    fn captures_stay_encoded() {
         let pattern: Pattern = "/u/:user/*".parse().unwrap();
-        let captures = pattern.matches(b"/u/a%20b/x/%2F%0d").unwrap();
-        assert_eq!((captures.get("user"), captures.get("*")), (&b"a b"[..], &b"x//\r"[..]));
+        let captures = pattern.matches(b"/%75/a%20b/x/%2F%0d").unwrap();
+        let expected = (&b"a%20b"[..], &b"x/%2F%0d"[..]);
+        assert_eq!((captures.get("user"), captures.get("*")), expected);
         assert!(captures.get("none").is_empty());
         assert!(pattern.captures("user") && pattern.captures("*") && !pattern.captures("none"));
     }

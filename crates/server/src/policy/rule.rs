@@ -1,6 +1,7 @@
 //! Redirects and rewrites: a pattern, and the target for the paths that it matches.
 
 use super::pattern::{Captures, Pattern, is_name};
+use percent_encoding::percent_decode;
 use pollux_http::Status;
 use std::{fmt, iter, str::FromStr};
 
@@ -56,10 +57,11 @@ impl Template {
         for part in &self.parts {
             match part {
                 Part::Text(text) => target.extend_from_slice(text),
-                Part::Capture(name) => {
-                    let allowed: &[u8] = if target.contains(&b'?') { IN_QUERY } else { IN_PATH };
-                    encode(captures.get(name), allowed, &mut target);
+                Part::Capture(name) if target.contains(&b'?') => {
+                    let value: Vec<u8> = percent_decode(captures.get(name)).collect();
+                    encode(&value, IN_QUERY, &mut target);
                 }
+                Part::Capture(name) => put_path(captures.get(name), &mut target),
             }
         }
         // The target must be a path, and not `//host`, which a browser reads as another server.
@@ -125,6 +127,26 @@ impl Template {
 /// capture is a value.
 const IN_PATH: &[u8] = b"/-._~!$&'()*+,;=:@";
 const IN_QUERY: &[u8] = b"/-._~";
+
+/// Appends a capture to a path. What is encoded in it stays so: an encoded slash separates no segments, and it
+/// must not become one that does (RFC 3986 §2.2).
+fn put_path(capture: &[u8], out: &mut Vec<u8>) {
+    let mut rest = capture;
+    while let [first, tail @ ..] = rest {
+        rest = match (first, tail) {
+            (b'%', [high, low, after @ ..])
+                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
+                out.extend([b'%', high.to_ascii_uppercase(), low.to_ascii_uppercase()]);
+                after
+            }
+            _ => {
+                encode(&[*first], IN_PATH, out);
+                tail
+            }
+        };
+    }
+}
 
 /// Appends a capture with all other characters percent-encoded, so that no capture begins a query or a
 /// fragment, or ends a line.
@@ -217,6 +239,10 @@ mod tests {
             ("/old /new", "/old", None, Some("/new")),
             ("/old /new", "/older", None, None),
             ("/old/* /new/* 301", "/old/a/b", Some("x=1"), Some("/new/a/b?x=1")),
+            ("/old/* /new/*", "/old/a%2fb/c", None, Some("/new/a%2Fb/c")),
+            ("/u/:id /users/:id", "/u/a%2Fb%3bc", None, Some("/users/a%2Fb%3Bc")),
+            ("/old/* /new/*", "/old/%zz%4", None, Some("/new/%25zz%254")),
+            ("/s/:q /search?q=:q", "/s/a%2Fb%3d", None, Some("/search?q=a/b%3D")),
             ("/a /b?c=1", "/a", Some("x"), Some("/b?c=1")),
             ("/a /b#c", "/a", None, Some("/b#c")),
             ("/a /b#c", "/a", Some("x=1"), Some("/b?x=1#c")),
@@ -236,11 +262,13 @@ mod tests {
     #[test]
     fn no_capture_leads_to_another_server_or_into_another_line() {
         assert_eq!(redirect("/old/* /*", "/old//evil.example/", None), None);
-        assert_eq!(redirect("/old/* /*", "/old/%2Fevil.example", None), None);
-        assert_eq!(
-            redirect("/old/* /*", "/old/%5Cevil.example", None).as_deref(),
-            Some("/%5Cevil.example")
-        );
+        for (path, expected) in [
+            ("/old/%2Fevil.example", "/%2Fevil.example"),
+            ("/old/%5Cevil.example", "/%5Cevil.example"),
+            ("/old/\\evil.example", "/%5Cevil.example"),
+        ] {
+            assert_eq!(redirect("/old/* /*", path, None).as_deref(), Some(expected), "{path}");
+        }
         let location = redirect("/old/* /new/*", "/old/%0d%0aSet-Cookie:%20a", None).unwrap();
         assert_eq!(location, "/new/%0D%0ASet-Cookie:%20a");
     }
