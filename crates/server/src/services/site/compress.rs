@@ -35,7 +35,9 @@ const BROTLI_BUFFER: usize = 4096;
 /// Returns whether a file of this Content-Type normally becomes shorter. Images, videos, archives and similar
 /// files are compressed already.
 pub(crate) fn is_compressible(content_type: &str) -> bool {
-    const TYPES: [&str; 13] = [
+    const TYPES: [&str; 14] = [
+        // What the table of suffixes has for `.otf`.
+        "application/font-sfnt",
         "application/javascript",
         "application/json",
         "application/manifest+json",

@@ -399,6 +399,38 @@ mod tests {
         });
     }
 
+    /// Regression: the type of `.otf` was none of those that are compressed.
+    #[test]
+    fn the_types_of_these_suffixes_are_compressed() {
+        for suffix in [
+            "html",
+            "css",
+            "js",
+            "mjs",
+            "json",
+            "map",
+            "xml",
+            "svg",
+            "txt",
+            "md",
+            "csv",
+            "wasm",
+            "otf",
+            "ttf",
+            "eot",
+            "ico",
+            "bmp",
+            "rtf",
+            "webmanifest",
+            "rss",
+            "atom",
+            "geojson",
+        ] {
+            let content_type = content_type(format!("a.{suffix}").as_bytes());
+            assert!(is_compressible(&content_type), "{suffix}: {content_type}");
+        }
+    }
+
     /// Regression: browsers did not show such pictures.
     #[test]
     fn a_compressed_picture_names_its_coding() {
