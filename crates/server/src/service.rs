@@ -70,7 +70,7 @@ use crate::{
 };
 use pollux_http::{Reject, proxy_protocol::Header};
 use pollux_hub::subscribers::Delivery;
-use std::{cell::Cell, net::IpAddr, os::fd::BorrowedFd, sync::Arc, time::Duration};
+use std::{borrow::Cow, cell::Cell, net::IpAddr, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
 /// Answers requests.
 ///
@@ -90,6 +90,12 @@ pub trait Service {
         request: &Request<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Self::Exchange>;
+
+    /// Returns the request line for the log, if the request is refused before [`Service::begin`]. A service whose
+    /// targets may contain secrets hides them here. By default it is the line of the request.
+    fn log_line<'b>(&self, request: &Request<'b>) -> Cow<'b, [u8]> {
+        Cow::Borrowed(request.line)
+    }
 
     /// Called with each part of the request body that [`Flow::NeedBody`] requested. By default the
     /// body is read and dropped; at its end the exchange waits.
@@ -453,7 +459,8 @@ impl<A: Service> Adapter<'_, A> {
             reason: "This client sends more requests than this server allows one client.",
             fields: fields.as_bytes(),
         };
-        self.answer_with(terms, request.line, outbox, page);
+        let line = self.service.log_line(request);
+        self.answer_with(terms, &line, outbox, page);
         Flow::Done
     }
 

@@ -18,7 +18,7 @@ use crate::{
 };
 use pollux_http::request::Request;
 use pollux_hub::subscribers::Delivery;
-use std::{rc::Rc, sync::Arc};
+use std::{borrow::Cow, rc::Rc, sync::Arc};
 
 /// All sites of one worker: those of the current configuration, and those of former configurations that have
 /// unfinished exchanges.
@@ -125,6 +125,10 @@ impl Service for Generations {
     ) -> Flow<Exchange> {
         let flow = self.current.begin(context, request, response);
         flow.map(|inner| Exchange { inner, life: self.life.clone() })
+    }
+
+    fn log_line<'b>(&self, request: &Request<'b>) -> Cow<'b, [u8]> {
+        self.current.log_line(request)
     }
 
     fn body(

@@ -25,7 +25,7 @@ use pollux_http::{
     request::{Framing, Request},
 };
 use pollux_hub::subscribers::Delivery;
-use std::{cmp::Ordering, sync::Arc};
+use std::{borrow::Cow, cmp::Ordering, sync::Arc};
 
 /// The number of the default site.
 const DEFAULT: u16 = 0;
@@ -259,6 +259,11 @@ impl Service for Hosts {
         }
         let flow = self.default.begin(context, request, response);
         flow.map(|inner| Exchange { site: DEFAULT, body_left: u64::MAX, inner })
+    }
+
+    fn log_line<'b>(&self, request: &Request<'b>) -> Cow<'b, [u8]> {
+        // A request for the hub may have its token in the query.
+        without_token(request)
     }
 
     fn body(

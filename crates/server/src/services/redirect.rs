@@ -1,5 +1,6 @@
 //! Sends clients of plain HTTP to the same path over HTTPS.
 
+use super::hub::without_token;
 use crate::service::{Page, RequestContext, ResponseWriter};
 use pollux_http::{
     Status,
@@ -54,7 +55,8 @@ impl HttpsRedirect {
             },
         };
         let answer = page.put(context, response);
-        context.log(request.line, answer);
+        // The HTTPS listener may have a hub, and the query a token for it.
+        context.log(&without_token(request), answer);
     }
 }
 

@@ -86,6 +86,28 @@ fn the_log_of_a_refusal_has_no_token() {
     assert!(text.contains("match=a&access_token=- HTTP/1.1\" 401 "), "{text}");
 }
 
+/// Regression: so did the lines of a rewritten request, of a redirection and of a client with too many requests.
+#[test]
+fn the_log_has_no_token_before_the_hub_has_the_request() {
+    let site = site(0);
+    let log = site.path().join("log");
+    let hub = ["--hub", "--hub-anonymous", "--hub-publish-anonymous"];
+    let rules = ["--rewrite", "/new /.well-known/mercure", "--redirect", "/old /new"];
+    let others = ["--limit-request-rate", "1/m:3", "--access-log", log.to_str().unwrap()];
+    let server = serve(site.path(), &[&hub[..], &rules, &others].concat());
+    let mut client = server.client();
+    for (path, status) in
+        [("/new", 401), ("/old", 308), ("/.well-known/mercure", 401), ("/.well-known/mercure", 429)]
+    {
+        let target = format!("{path}?match=a&access_token=secret");
+        assert_eq!(client.request("GET", &target, &[]).status, status, "{path}");
+    }
+    assert!(server.stop().0.success());
+    let text = fs::read_to_string(&log).unwrap();
+    assert_eq!(text.matches("match=a&access_token=- HTTP/1.1\" ").count(), 4, "{text}");
+    assert!(!text.contains("secret"), "{text}");
+}
+
 /// Regression: the page for 401 was not used.
 #[test]
 fn the_page_for_401_is_sent_with_the_challenge() {

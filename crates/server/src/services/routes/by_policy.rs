@@ -4,6 +4,7 @@ use super::{Exchange, Routes};
 use crate::{
     policy::{Decision, is_preflight},
     service::{Flow, Page, RequestContext, ResponseWriter},
+    services::hub::without_token,
 };
 use pollux_http::{
     Status,
@@ -25,9 +26,10 @@ impl Routes {
             Decision::Serve => return self.begin_elsewhere(context, request, response),
             Decision::Rewrite(target) => {
                 let head = with_target(request, &target);
-                // The log shows what the client requested, and not the result of the rewrite.
+                // The log shows what the client requested, and not the result of the rewrite. That may be the path
+                // of the hub, so the query may have a token.
                 if let Some(records) = &mut context.worker.records {
-                    records.set_line(request.line);
+                    records.set_line(&without_token(request));
                 }
                 match parse(&head, &context.rules.limits) {
                     Ok(ParseStatus::Complete { request, .. }) => {
@@ -51,7 +53,7 @@ impl Routes {
             context.close_after();
         }
         let answer = page.put(context, response);
-        context.log(request.line, answer);
+        context.log(&without_token(request), answer);
         Flow::Done
     }
 }
