@@ -60,6 +60,16 @@ fn templates_match_what_they_expand_to() {
     assert!(template("/a{?x,y}", "/a?x=1&y=2"));
     assert!(template("/a{?x,y}", "/a"));
     assert!(template("/a{/segments*}", "/a/b/c"));
+    // Regression: the pairs of an exploded variable (RFC 6570 §3.2.3 to §3.2.6) did not match.
+    for (text, topic) in [
+        ("/a{/keys*}", "/a/semi=%3B/dot=./comma=%2C"),
+        ("{keys*}", "semi=%3B,dot=.,comma=%2C"),
+        ("X{.keys*}", "X.semi=%3B.dot=..comma=%2C"),
+        ("{/list*,path:4}", "/red/green/blue/%2Ffoo"),
+    ] {
+        assert!(template(text, topic), "{text} {topic}");
+    }
+    assert!(!template("/a{/keys}", "/a/semi=1"));
     assert!(template("/a{.ext}", "/a.json"));
     assert!(template("/a{;x}", "/a;x=1"));
     assert!(template("/a{#frag}", "/a#x/y"));
