@@ -310,7 +310,12 @@ impl Worker<'_> {
             let connection = self.pool.get(fd).expect("the caller has found it");
             let received = match &mut self.tls {
                 None => pollux_sys::recv(connection.socket.as_fd(), &mut self.scratch),
-                Some(tls) => tls.receive(connection.socket.as_fd(), &mut self.scratch),
+                Some(tls) => {
+                    let received = tls.receive(connection.socket.as_fd(), &mut self.scratch);
+                    // The end may have come with the reply.
+                    connection.is_closed |= tls.has_received_close(fd);
+                    received
+                }
             };
             match received {
                 Ok(0) => {

@@ -4,9 +4,12 @@ use pollux_testkit::serve::Serve;
 use serde_json::Value;
 use std::{
     fs,
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
     path::Path,
     process::{Command, Output, Stdio},
+    sync::Arc,
+    thread,
 };
 use tempfile::TempDir;
 
@@ -95,6 +98,52 @@ fn content_of_many_records_is_received() {
     let report = load(folder.path(), &url, &["--insecure", "--expect-length", "700000"]);
     assert_eq!(report["requests"]["completed"], 20, "{report}");
     assert_eq!(report["content_bytes"], 20 * 700_000);
+}
+
+/// Starts a server that answers one request of each connection, ends TLS in the same packet, and leaves the end
+/// of the TCP connection to the client.
+fn server_that_ends_tls() -> SocketAddr {
+    let certificates = pollux_tls::self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let config = pollux_tls::ServerSettings::default().build(Arc::new(certificates)).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for socket in listener.incoming().map_while(Result::ok) {
+            let tls = rustls::ServerConnection::new(config.clone()).unwrap();
+            thread::spawn(move || answer_and_end(tls, socket));
+        }
+    });
+    address
+}
+
+fn answer_and_end(mut tls: rustls::ServerConnection, mut socket: TcpStream) -> Option<()> {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        if tls.complete_io(&mut socket).ok()? == (0, 0) {
+            return None;
+        }
+        // It is an error of the reader that there is no more plaintext yet.
+        let _ = tls.reader().read_to_end(&mut request);
+    }
+    tls.writer().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx").ok()?;
+    tls.send_close_notify();
+    let mut records = Vec::new();
+    while tls.wants_write() {
+        tls.write_tls(&mut records).ok()?;
+    }
+    socket.write_all(&records).ok()?;
+    socket.read_to_end(&mut request).ok()?;
+    Some(())
+}
+
+/// Regression test: every other request was once sent after the server's close_notify, and not answered.
+#[test]
+fn no_request_follows_the_servers_end_of_tls() {
+    let folder = TempDir::new().unwrap();
+    let url = format!("https://{}/", server_that_ends_tls());
+    let report = load(folder.path(), &url, &["--insecure", "-c", "1"]);
+    assert_eq!(report["requests"]["completed"], 20, "{report}");
+    assert_eq!(report["connections"]["opened"], 20, "{report}");
 }
 
 #[test]

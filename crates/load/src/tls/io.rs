@@ -247,6 +247,13 @@ impl TlsConnections {
         }
     }
 
+    /// Whether the server has ended its side: no reply can follow (RFC 8446 §6.1).
+    #[inline]
+    pub(crate) fn has_received_close(&mut self, fd: RawFd) -> bool {
+        let found = self.sessions.get_mut(fd as usize);
+        found.is_some_and(|(session, _)| session.has_received_close())
+    }
+
     /// Ends a connection: sends close_notify if `is_polite` and it can be sent at once, and zeroes the
     /// secrets.
     pub(crate) fn end(&mut self, socket: BorrowedFd<'_>, is_polite: bool) {
