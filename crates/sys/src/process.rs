@@ -88,7 +88,9 @@ pub fn fork(
         return Ok(child);
     }
     let status = match become_child(parent, &inherited) {
-        Ok(()) => catch_unwind(AssertUnwindSafe(life)).map_or(PANICKED, libc::c_int::from),
+        Ok(true) => catch_unwind(AssertUnwindSafe(life)).map_or(PANICKED, libc::c_int::from),
+        // Nobody needs this process any more, and nobody expects a message.
+        Ok(false) => UNREADY,
         Err(error) => {
             eprintln!("pollux: a child process cannot run: {error}");
             UNREADY
@@ -98,13 +100,13 @@ pub fn fork(
     unsafe { libc::_exit(status) }
 }
 
-fn become_child(parent: Pid, inherited: &[RawFd]) -> io::Result<()> {
+/// Returns false if the parent has ended before the death signal was set.
+fn become_child(parent: Pid, inherited: &[RawFd]) -> io::Result<bool> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The parent may have ended before the death signal was set.
     if getppid() != Some(parent) {
-        return Err(io::Error::other("its parent has ended"));
+        return Ok(false);
     }
-    close_all_but(inherited)
+    close_all_but(inherited).map(|()| true)
 }
 
 /// The number of threads of this process.

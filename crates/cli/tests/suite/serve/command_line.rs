@@ -28,6 +28,17 @@ fn refusal(directory: &Path, arguments: &[&str], status: i32) -> String {
     stderr
 }
 
+/// Regression: the launcher of upgrades, which had just been forked, sometimes added that it could not run because its
+/// parent had ended.
+#[test]
+fn a_failure_at_the_start_is_the_last_message() {
+    for _ in 0..30 {
+        let text = refusal(Path::new("/nonexistent/site"), &[], CANNOT);
+        let last = text.lines().last().unwrap_or_default();
+        assert!(last.starts_with("pollux: cannot serve /nonexistent/site"), "{text}");
+    }
+}
+
 #[test]
 fn refusals_name_what_is_at_fault() {
     let site = site(0);
