@@ -2,6 +2,7 @@
 
 use super::{Config, Fault, Key, Text};
 use crate::config::{ClientConfig, NETWORKS_MAX, Network, PROXY_SOURCES_MAX};
+use std::time::Duration;
 
 impl Config {
     /// Returns the settings of these keys.
@@ -37,6 +38,16 @@ impl Config {
                 &message,
                 "join networks that touch",
             ));
+        }
+        for (name, time, usual) in [
+            ("header-timeout", self.header_timeout, "20s"),
+            ("send-timeout", self.send_timeout, "30s"),
+        ] {
+            if time.0 < Duration::from_millis(1) {
+                let message = "with a time of 0 nearly every client would be too slow";
+                let help = format!("{usual} is usual; a very long time, such as 1y, is no limit");
+                faults.push(Fault::at(&[Key::Name(name)], message, help));
+            }
         }
         faults
     }

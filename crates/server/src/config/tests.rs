@@ -37,6 +37,8 @@ fn every_fault_has_its_place_and_a_way_out() {
         ("keep-alive = \"soon\"", "p.toml:1:14:", "10s"),
         ("workers = \"2\"", "p.toml:1:11:", "a whole number from 1 to 1024"),
         ("workers = 70000", "p.toml:1:11:", "a whole number from 1 to 1024"),
+        ("header-timeout = 0\n[hub]", "p.toml:1:1:", "20s is usual"),
+        ("send-timeout = \"0s\"\n[hub]", "p.toml:1:1:", "such as 1y"),
         ("workers = ", "p.toml:1:", ""),
         ("workers = 1\nworkers = 2", "p.toml:2:1:", "duplicate"),
         ("mechanism = \"kqueue\"", "p.toml:1:13:", "kqueue"),
