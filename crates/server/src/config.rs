@@ -6,6 +6,7 @@
 
 mod acme;
 mod all_faults;
+mod architecture;
 mod change;
 mod clients;
 mod fault;

@@ -1,8 +1,9 @@
 //! Checks that the values of a configuration are valid, individually and in combination.
 
-use super::{Config, Fault, HubSection, Key, SiteSection, WORKERS_MAX, value::Size};
-use crate::config::{Accepting, Architecture, Cors, Discipline, Listen, MechanismChoice, Store};
-use crate::config::{HostPolicy, LogFormat, ONLY_FILES, POOL_MAX};
+use super::{Config, Fault, HubSection, Key, SiteSection, value::Size};
+use crate::config::{
+    Accepting, Architecture, Cors, HostPolicy, Listen, LogFormat, ONLY_FILES, Store,
+};
 use pollux_http::host::Authority;
 use std::{collections::HashMap, time::Duration};
 
@@ -71,7 +72,7 @@ impl Config {
     pub fn validate(&self) -> Result<(), Vec<Fault>> {
         let mut faults = Faults(Vec::new());
         self.check_listening(&mut faults);
-        self.check_architecture(&mut faults);
+        faults.0.extend(self.architecture_faults());
         self.check_limits(&mut faults);
         self.check_logs(&mut faults);
         faults.0.extend(self.client_faults());
@@ -103,7 +104,11 @@ impl Config {
             site.check(index, (self.architecture.value, self.cache_size), &mut faults);
         }
         faults.check_service(&[], ("hub", self.hub.is_some()), self.architecture.value);
-        if let Some(Err(error)) = self.hub.as_ref().map(|hub| hub.config().check()) {
+        let listen: Vec<_> = self.listen.iter().map(|one| one.value.clone()).collect();
+        let hub = self.hub.as_ref().map(HubSection::config);
+        if let Some(Err(error)) =
+            hub.map(|hub| hub.check().and_then(|()| hub.check_listeners(&listen)))
+        {
             let help = "see docs/push.md";
             faults.check(false, &[Key::Name("hub")], &error.to_string(), help);
         }
@@ -114,7 +119,7 @@ impl Config {
     }
 
     fn check_listening(&self, faults: &mut Faults) {
-        let is_unix = |listen: &Listen| matches!(listen, Listen::Unix(_));
+        let is_tcp = |listen: &Listen| matches!(listen, Listen::Tcp(_));
         faults.check(
             !self.listen.is_empty(),
             &[Key::Name("listen")],
@@ -149,48 +154,11 @@ impl Config {
             "listen on one address only, or use accept = \"exclusive\"",
         );
         faults.check(
-            way != Accepting::Reuseport || !self.listen.iter().any(|one| is_unix(&one.value)),
+            way != Accepting::Reuseport || self.listen.iter().all(|one| is_tcp(&one.value)),
             &key,
-            "the kernel cannot distribute connections among UNIX sockets (SO_REUSEPORT)",
-            "listen on TCP only, or use accept = \"exclusive\"",
+            "the kernel cannot distribute connections among UNIX sockets, or those of systemd (SO_REUSEPORT)",
+            "listen on TCP addresses only, or use accept = \"exclusive\"",
         );
-    }
-
-    fn check_architecture(&self, faults: &mut Faults) {
-        let name = self.architecture.value;
-        faults.check(
-            self.pool.is_none() || name.has_pool(),
-            &[Key::Name("pool")],
-            &format!("the architecture {name} has no pool"),
-            "preforked and prethreaded have one",
-        );
-        faults.check(
-            self.pool.is_none_or(|pool| (1..=POOL_MAX).contains(&pool)),
-            &[Key::Name("pool")],
-            &format!("the size of a pool is a number from 1 to {POOL_MAX}"),
-            "",
-        );
-        faults.check(
-            (1..=WORKERS_MAX).contains(&self.workers),
-            &[Key::Name("workers")],
-            &format!("the number of workers must be from 1 to {WORKERS_MAX}"),
-            "",
-        );
-        if name == Architecture::Event {
-            return;
-        }
-        for (key, is_default) in [
-            ("mechanism", self.mechanism.value == MechanismChoice::Auto),
-            ("interest", self.interest == Discipline::Eager),
-            ("workers", self.workers == 1),
-        ] {
-            faults.check(
-                is_default,
-                &[Key::Name(key)],
-                &format!("`{key}` is for the architecture event: {name} blocks in ppoll(2)"),
-                &format!("leave out `{key}`, or use the architecture event"),
-            );
-        }
     }
 
     fn check_limits(&self, faults: &mut Faults) {
