@@ -222,6 +222,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 self.worker.counters.set(Counter::LogLinesDropped, log.dropped());
             }
             if self.is_done() {
+                self.say_end_to_origins();
                 return Ok(self.statistics());
             }
         }

@@ -45,6 +45,19 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
+    /// Announces the end of all connections to origins, which are closed together with the engine: without
+    /// close_notify their ends would look like truncations (RFC 8446 §6.1).
+    #[cold]
+    pub(super) fn say_end_to_origins(&mut self) {
+        for fd in self.table.descriptors() {
+            let Some(slot) = self.table.get_mut(fd) else { continue };
+            let is_to_origin = matches!(slot.peer, Peer::Upstream(_));
+            if let Some(transport) = slot.transport().filter(|_| is_to_origin) {
+                transport.say_end();
+            }
+        }
+    }
+
     pub(super) fn close_socket(&mut self, fd: RawFd) {
         if let Some((transport, token)) = self.table.remove(fd) {
             debug_assert_eq!(transport.as_raw_fd(), fd);

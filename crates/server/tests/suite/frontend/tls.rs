@@ -14,7 +14,10 @@ use pollux_server::{
     stats::Counter,
 };
 use pollux_testkit::origin::Origin;
-use std::io::{Read as _, Write as _};
+use std::{
+    io::{Read as _, Write as _},
+    sync::mpsc::channel,
+};
 
 /// Starts a front end for `origins` that trusts only `authority`.
 fn before(authority: &Authority, origins: &[&str], change: impl FnOnce(&mut Settings)) -> Fixture {
@@ -238,6 +241,23 @@ fn an_origin_that_closes_idle_connections_costs_no_request() {
     for _ in 0..5 {
         assert_eq!(fixture.get("/").text(), "ok");
     }
+}
+
+/// Regression: the origin got the end of the stream alone, which is an error for it.
+#[test]
+fn a_server_that_stops_says_so_to_its_origins() {
+    let authority = Authority::new();
+    let (sender, ends) = channel();
+    let origin = TlsOrigin::start(&authority.identity("localhost"), move |stream, head| {
+        echo(stream, head);
+        let end = stream.read(&mut [0; 16]).map_err(|error| error.kind());
+        sender.send(end).unwrap();
+        false
+    });
+    let fixture = before(&authority, &[&origin.url("localhost")], |_| {});
+    assert_eq!(fixture.get("/").text(), "ok");
+    fixture.stop();
+    assert_eq!(ends.recv_timeout(PATIENCE).unwrap(), Ok(0));
 }
 
 #[test]
