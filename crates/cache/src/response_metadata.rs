@@ -230,7 +230,7 @@ pub(crate) fn is_dropped(field: &Field<'_>) -> bool {
         b"proxy-authorization",
         b"transfer-encoding",
     ];
-    DROPPED.iter().any(|name| field.is(name))
+    DROPPED.iter().any(|name| field.is_alias(name))
 }
 
 #[cfg(test)]

@@ -23,6 +23,16 @@ impl Field<'_> {
     pub fn is(&self, name: &[u8]) -> bool {
         self.name.eq_ignore_ascii_case(name)
     }
+
+    /// Whether this field is named `lower`, a name in lower case, also if it is written with
+    /// underscores: programs that read fields in the way of CGI do not distinguish the two.
+    pub fn is_alias(&self, lower: &[u8]) -> bool {
+        self.name.len() == lower.len()
+            && self.name.iter().zip(lower).all(|(&byte, &wanted)| match byte {
+                b'_' => wanted == b'-',
+                _ => byte.to_ascii_lowercase() == wanted,
+            })
+    }
 }
 
 /// Whether `name`, a token, equals `lower` in any case. Compares eight bytes at a time; the last

@@ -69,7 +69,7 @@ impl<'b> ReplyHead<'b> {
 
     /// The end-to-end fields, which are to be forwarded: without `Connection`, the fields that it
     /// names, the other hop-by-hop fields (RFC 9110 §7.6.1), and `Transfer-Encoding`, which is
-    /// decoded here.
+    /// decoded here. Hop-by-hop fields written with underscores are left out, too.
     pub fn forwarded(&self) -> impl Iterator<Item = Field<'b>> + Clone + use<'b> {
         let section = self.section;
         let lines = |section| Fields::new(section).filter(|field| field.is(b"connection"));
@@ -84,13 +84,14 @@ impl<'b> ReplyHead<'b> {
                     .flat_map(syntax::list)
                     .any(|option| option.eq_ignore_ascii_case(field.name))
             };
-            !HOP_BY_HOP.iter().any(|name| field.is(name)) && !is_named()
+            !HOP_BY_HOP.iter().any(|name| field.is_alias(name)) && !is_named()
         })
     }
 }
 
-const HOP_BY_HOP: [&[u8]; 7] = [
+const HOP_BY_HOP: [&[u8]; 8] = [
     b"connection",
+    b"http2-settings",
     b"keep-alive",
     b"proxy-connection",
     b"te",

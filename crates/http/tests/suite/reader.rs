@@ -385,12 +385,14 @@ fn content_has_a_limit_in_every_framing() {
 #[test]
 fn hop_by_hop_fields_are_not_forwarded() {
     let wire = b"HTTP/1.1 200 OK\r\nA: 1\r\nConnection: close, x-hop\r\nX-Hop: 2\r\n\
-                 keep-alive: timeout=5\r\nUpgrade: h2c\r\nContent-Length: 0\r\nB: 3\r\n\r\n";
+                 keep-alive: timeout=5\r\nUpgrade: h2c\r\nContent-Length: 0\r\nB: 3\r\n\
+                 Transfer_Encoding: chunked\r\nProxy_connection: close\r\nC_D: 4\r\n\
+                 HTTP2-Settings: x\r\n\r\n";
     let mut reader = Reader::new(Reader::LIMITS);
     reader.begin(RequestInfo::default());
     let Event::Head(head) = reader.read(wire).unwrap().event else { panic!("a head") };
     let names: Vec<_> = owned(head.forwarded()).into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, ["A", "Content-Length", "B"]);
+    assert_eq!(names, ["A", "Content-Length", "B", "C_D"]);
 }
 
 #[test]
