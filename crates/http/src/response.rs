@@ -143,11 +143,16 @@ pub fn put_status_line(out: &mut impl Output, status: u16) {
     out.put(b"\r\n");
 }
 
-/// The reason phrases of statuses that are never Pollux's own.
-const FORWARDED: [(u16, &str); 10] = [
+/// The reason phrases of registered statuses that are never Pollux's own.
+const FORWARDED: [(u16, &str); 25] = [
     (101, "Switching Protocols"),
+    (102, "Processing"),
+    (103, "Early Hints"),
     (203, "Non-Authoritative Information"),
     (205, "Reset Content"),
+    (207, "Multi-Status"),
+    (208, "Already Reported"),
+    (226, "IM Used"),
     (300, "Multiple Choices"),
     (305, "Use Proxy"),
     (402, "Payment Required"),
@@ -155,6 +160,16 @@ const FORWARDED: [(u16, &str); 10] = [
     (409, "Conflict"),
     (410, "Gone"),
     (422, "Unprocessable Content"),
+    (423, "Locked"),
+    (424, "Failed Dependency"),
+    (425, "Too Early"),
+    (428, "Precondition Required"),
+    (451, "Unavailable For Legal Reasons"),
+    (506, "Variant Also Negotiates"),
+    (507, "Insufficient Storage"),
+    (508, "Loop Detected"),
+    (510, "Not Extended"),
+    (511, "Network Authentication Required"),
 ];
 
 /// `HTTP/1.1 100 Continue` with its empty line, for a request with
@@ -289,9 +304,11 @@ mod tests {
     }
 
     #[test]
-    fn a_forwarded_status_has_the_reason_phrase_of_rfc_9110_15() {
+    fn a_forwarded_status_has_its_registered_reason_phrase() {
         for (status, line) in [
             (101, "HTTP/1.1 101 Switching Protocols\r\n"),
+            (103, "HTTP/1.1 103 Early Hints\r\n"),
+            (207, "HTTP/1.1 207 Multi-Status\r\n"),
             (404, "HTTP/1.1 404 Not Found\r\n"),
             (410, "HTTP/1.1 410 Gone\r\n"),
             (299, "HTTP/1.1 299 \r\n"),
