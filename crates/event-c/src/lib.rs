@@ -265,7 +265,10 @@ pub unsafe extern "C" fn pollux_add(
         if token.is_null() {
             return Err(remember(libc::EINVAL, "there is no place for the token: NULL"));
         }
-        if fd >= LARGE_FD && !is_open(fd) {
+        // Only select(2) needs an interest to report errors. It ignores a number beyond the process's
+        // table of descriptors, so the set would never report that it is not open.
+        let may_be_ignored = set.capabilities & POLLUX_ERRORS_NEED_INTEREST != 0;
+        if (fd >= LARGE_FD || may_be_ignored) && !is_open(fd) {
             return Err(remember(libc::EBADF, "the descriptor is not open"));
         }
         // SAFETY: not -1, and open by the contract. The kernel refuses a descriptor that is not open,

@@ -157,6 +157,27 @@ static void fork_with(struct pollux_set *set)
 	close(ends[1]);
 }
 
+/* A descriptor that is not open is refused, at once or by the next wait. */
+static void not_open(struct pollux_set *set)
+{
+	struct pollux_event event;
+	uint64_t token;
+	int waits = 0, added;
+
+	CHECK(fcntl(900, F_GETFD) == -1);
+	added = pollux_add(set, 900, POLLUX_READ, &token);
+	if (added != 0) {
+		CHECK(added == -EBADF);
+		return;
+	}
+	do {
+		CHECK(++waits <= 10);
+		CHECK(pollux_wait(set, 2000) >= 0);
+	} while (pollux_next(set, &event) == 0);
+	CHECK(event.token == token && event.readiness & POLLUX_INVALID);
+	CHECK(pollux_remove(set, token) == 0);
+}
+
 /* What cannot be right is an error and no crash. */
 static void misuse(struct pollux_set *set)
 {
@@ -228,6 +249,7 @@ int main(int count, char **arguments)
 	CHECK(pollux_open(arguments[1], 0, &set) == 0);
 	serve(set);
 	fork_with(set);
+	not_open(set);
 	misuse(set);
 	/* A waker may outlive its set: no signal (SIGPIPE) ends the program. */
 	CHECK(pollux_waker_open(set, &waker) == 0);
