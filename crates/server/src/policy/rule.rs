@@ -88,7 +88,7 @@ impl Template {
         let start = match text.find("://") {
             Some(at) if text[..at].bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
                 let authority = &text[at + 3..];
-                at + 3 + authority.find('/').unwrap_or(authority.len())
+                at + 3 + authority.find(['/', '?', '#']).unwrap_or(authority.len())
             }
             _ => 0,
         };
@@ -254,6 +254,9 @@ mod tests {
             ("/s/:q /search?q=:q", "/s/a%26b", None, Some("/search?q=a%26b")),
             ("/* https://example.org:8443/*", "/a", None, Some("https://example.org:8443/a")),
             ("/* https://example.org", "/a", None, Some("https://example.org")),
+            // The host ends also before a query (RFC 3986 §3.2).
+            ("/u/:id https://a.example:81?u=:id", "/u/7", None, Some("https://a.example:81?u=7")),
+            ("/u/:id https://a.example#/:id", "/u/7", None, Some("https://a.example#/7")),
         ] {
             assert_eq!(redirect(rule, path, query).as_deref(), expected, "{rule} {path}");
         }
