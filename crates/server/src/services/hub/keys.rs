@@ -10,12 +10,15 @@ use std::{
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    sync::mpsc::sync_channel,
     thread,
     time::{Duration, Instant},
 };
 
 /// The time between two checks of the thread whether the file has changed, and whether the hub has ended.
 const PERIOD: Duration = Duration::from_secs(1);
+/// The maximum time that the start waits for the first answer of a URL. A live upgrade must be over within ten seconds.
+const START_WAIT: Duration = Duration::from_secs(3);
 /// The pauses after a URL could not be fetched: the first pause, which doubles with each further failure, and
 /// the longest pause.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -39,6 +42,9 @@ struct KeyWatch {
 /// Starts the thread, if the keys have a source that may change. The thread calls `install` with new keys,
 /// and before each check without keys. It ends when `install` returns false, because the hub has ended.
 ///
+/// Waits until a URL was fetched for the first time, whatever the outcome: without its keys the hub would refuse every
+/// token, and clients that connect again after a restart or an upgrade would give up.
+///
 /// # Errors
 /// The thread cannot be started.
 pub(super) fn watch(
@@ -46,6 +52,11 @@ pub(super) fn watch(
     install: impl Fn(Option<&KeySet>) -> bool + Send + 'static,
 ) -> anyhow::Result<()> {
     let Some(source) = config.key_source.clone() else { return Ok(()) };
+    let url = match &source {
+        KeySource::Url(url) => Some(url.clone()),
+        KeySource::File(_) => None,
+    };
+    let (send, first_look) = sync_channel(1);
     let mut watch = KeyWatch {
         source,
         authorities: config.key_authorities.clone(),
@@ -60,10 +71,17 @@ pub(super) fn watch(
             if let Some(keys) = watch.look() {
                 install(Some(&keys));
             }
+            // Nobody waits for further ones.
+            let _ = send.try_send(());
             thread::sleep(PERIOD);
         }
     };
     thread::Builder::new().name("hub-keys".into()).spawn(run).context("starting hub-keys")?;
+    if let Some(url) = url
+        && first_look.recv_timeout(START_WAIT).is_err()
+    {
+        tracing::warn!("--hub-jwks: {url} does not answer yet; the hub starts without keys");
+    }
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use pollux_server::config::KeySource;
 use pollux_testkit::{
     stays_true,
     token::{base64url, sign},
+    write_slowly,
 };
 use serde_json::{Value, json};
 use std::{
@@ -95,6 +96,26 @@ fn a_url_is_fetched_at_intervals_and_a_failure_changes_nothing() {
         *answer.lock().unwrap() = failure;
         assert!(stays_true(Duration::from_millis(2500), || status(&hub, "2", NEW) == 200));
     }
+}
+
+/// Regression: until the keys had come, a hub that had just started refused the tokens of clients that connected again.
+#[test]
+fn the_start_waits_for_the_keys_of_a_url() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/keys", listener.local_addr().unwrap());
+    let issuer = thread::spawn(move || {
+        let mut socket = BufReader::new(listener.accept().unwrap().0);
+        let mut line = String::new();
+        while socket.read_line(&mut line).is_ok_and(|count| count > 2) {
+            line.clear();
+        }
+        let text = set(&[key("1", OLD)]);
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", text.len());
+        write_slowly(socket.get_mut(), Duration::from_millis(300), [head, text]).unwrap();
+    });
+    let hub = start(url.parse().unwrap());
+    assert_eq!(status(&hub, "1", OLD), 200);
+    issuer.join().unwrap();
 }
 
 #[test]
