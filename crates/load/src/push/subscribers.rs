@@ -68,6 +68,9 @@ struct Subscriber {
     /// The index of this subscriber among the thread's subscribers.
     index: u32,
     is_unread: bool,
+    /// An event has reported that the server has closed. No further event repeats it, so it is kept until
+    /// the input before the end has been read.
+    is_closed: bool,
     reader: Reader,
     /// The beginning of an incomplete line.
     rest: Vec<u8>,
@@ -269,6 +272,7 @@ impl<'a> SubscriberLoop<'a> {
             written: 0,
             index,
             is_unread: false,
+            is_closed: false,
             reader,
             rest: Vec::new(),
             number: None,
@@ -317,6 +321,8 @@ impl<'a> SubscriberLoop<'a> {
         let Some(subscriber) = self.table.get_mut(fd as usize).and_then(Option::as_mut) else {
             return;
         };
+        subscriber.is_closed |=
+            readiness.intersects(Readiness::READ_CLOSED | Readiness::HANGUP | Readiness::ERROR);
         match subscriber.phase {
             SubscriberPhase::Streaming | SubscriberPhase::Waiting => {}
             SubscriberPhase::Connecting => {
@@ -408,6 +414,7 @@ impl<'a> SubscriberLoop<'a> {
                 Err(error) => return self.fail(fd, &error),
             };
             let was_streaming = subscriber.phase == SubscriberPhase::Streaming;
+            let is_closed = subscriber.is_closed;
             if let Err((kind, reason)) = self.receiver.feed(subscriber, &self.scratch[..len]) {
                 if !was_streaming {
                     // The stream was over before it was held, so it must not be subtracted.
@@ -418,12 +425,12 @@ impl<'a> SubscriberLoop<'a> {
             if !was_streaming && subscriber.phase == SubscriberPhase::Streaming {
                 self.hold(fd);
             }
-            // The read returned less than the buffer holds: the socket is empty (epoll(7)).
+            // The read returned less than the buffer holds: the socket is empty (epoll(7)), or at its end.
             let may_have_more = match &self.tls {
                 None => len == self.scratch.len(),
                 Some(tls) => tls.may_have_more,
             };
-            if !may_have_more {
+            if !may_have_more && !is_closed {
                 return;
             }
         }

@@ -191,6 +191,31 @@ fn the_log_begins_with_the_measured_part() {
     assert!((before_s - 0.5).abs() < 0.01, "{before_s}: {base}");
 }
 
+/// Regression test: a close that came with an event was once never noticed, and the stream counted as open.
+#[test]
+fn a_stream_that_ends_with_an_event_has_ended() {
+    let streams = Streams::default();
+    let server = Server::start(move |mut peer| {
+        while let Some(head) = peer.request() {
+            if head.starts_with("GET ") {
+                peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n");
+                streams.lock().unwrap().push(peer.stream);
+                return;
+            }
+            let body = content_of(&mut peer, &head).unwrap();
+            let content = String::from_utf8(body).unwrap();
+            let event = format!("data: {}\n\n", content.split_once("data=").unwrap().1);
+            for mut stream in streams.lock().unwrap().drain(..) {
+                let _ = stream.write_all(event.as_bytes());
+            }
+            peer.reply(200, "id");
+        }
+    });
+    let report = run(&config(&server, 1));
+    assert!(report.is_complete(), "{:?}", report.deliveries);
+    assert_eq!(report.subscribers.dropped, 10, "{:?}", report.subscribers);
+}
+
 #[test]
 fn a_subscriber_that_comes_back_names_the_last_update_that_it_got() {
     let server = server(|_, _, content, _| vec![content.to_owned()]);
