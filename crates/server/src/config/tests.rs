@@ -22,6 +22,7 @@ fn faults(text: &str) -> String {
 
 const THREADED_ORIGIN: &str = "architecture = \"threaded\"\n[[site]]\norigin = [\"http://a\"]";
 const FORKING_HANDOVER: &str = "architecture = \"forking\"\n[[site]]\nhandover = [\"unix:/a\"]";
+const ADMIN_AT_LISTEN: &str = "listen = [\":80\"]\nadmin = \"[::]:80\"\n[[site]]\nroot = \"x\"";
 const FORKING_ADMIN: &str = "architecture = \"forking\"\nadmin = \":1\"\n[[site]]\nroot = \"x\"";
 const PUBLIC_HUB: &str = "listen = [\":80\"]\n[hub]\nanonymous = true\npublish-anonymous = true";
 const TLS_HANDOVER: &str = "tls = \"self-signed\"\n[[site]]\nhandover = [\"/x=unix:/a\"]";
@@ -56,6 +57,7 @@ fn every_fault_has_its_place_and_a_way_out() {
         ("[[site]]\nroot = \"x\"\ncache = \"1M\"", "p.toml:3:1:", "origin"),
         ("[[site]]\nnames = [\"a\"]", "p.toml:1:1:", "serves nothing"),
         (TLS_HANDOVER, "p.toml:3:1:", "use `origin`"),
+        (ADMIN_AT_LISTEN, "p.toml:2:1:", "listened on already"),
         (FORKING_ADMIN, "p.toml:2:1:", "forking cannot have beside its processes"),
         (PUBLIC_HUB, "p.toml:2:2:", "every client that can reach [::]:80 could publish"),
         (THREADED_ORIGIN, "p.toml:3:1:", "threaded serves files and the guestbook only"),

@@ -136,6 +136,19 @@ impl Config {
                 "leave one of them out",
             );
         }
+        let others = [("admin", &self.admin), ("redirect-http", &self.redirect_http)];
+        for (number, (key, other)) in others.into_iter().enumerate() {
+            let Some(other) = other else { continue };
+            let before = others[..number].iter().filter_map(|(_, before)| before.as_ref());
+            let is_any_port = matches!(other.value, Listen::Tcp(address) if address.port() == 0);
+            faults.check(
+                is_any_port
+                    || !self.listen.iter().chain(before).any(|one| one.value == other.value),
+                &[Key::Name(key)],
+                &format!("{other} is listened on already"),
+                "take another port",
+            );
+        }
         let Some(way) = self.accept.as_ref().map(|way| way.value) else { return };
         let key = [Key::Name("accept")];
         faults.check(
