@@ -3,9 +3,29 @@
 use super::{check, thread::unshare_file_table};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
+    cell::Cell,
     io,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
+
+/// The number of tables that [`own_file_table`] has made.
+static TABLES: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// The table of this thread.
+    static TABLE: Cell<FileTableId> = const { Cell::new(FileTableId(0)) };
+}
+
+/// The identity of a file table. A descriptor can be used and closed only where its table is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileTableId(u64);
+
+/// Returns the table of this thread: that of the program, unless the thread has called [`own_file_table`]. Of a thread
+/// that another one has started it is not known that it shares the table of that one.
+pub fn file_table_of_this_thread() -> FileTableId {
+    TABLE.get()
+}
 
 /// The first descriptor above standard input, output and error.
 const FIRST: RawFd = 3;
@@ -60,6 +80,7 @@ pub fn own_file_table(
 ) -> io::Result<Vec<OwnedFd>> {
     let numbers: Vec<RawFd> = inherited.iter().map(AsRawFd::as_raw_fd).collect();
     unshare_file_table()?;
+    TABLE.set(FileTableId(TABLES.fetch_add(1, Relaxed) + 1));
     let mut sorted = numbers.clone();
     sorted.sort_unstable();
     close_all_but(&sorted)?;
@@ -138,6 +159,18 @@ mod tests {
             numbers.sort_unstable();
             assert!(numbers[0] >= FIRST && numbers[1] <= FIRST + 2, "{numbers:?}");
         });
+    }
+
+    #[test]
+    fn each_table_has_its_identity() {
+        let of_own = || {
+            own_file_table(promise(), &[]).unwrap();
+            file_table_of_this_thread()
+        };
+        let [one, other] = [(); 2].map(|()| thread::spawn(of_own).join().unwrap());
+        let shared = thread::spawn(file_table_of_this_thread).join().unwrap();
+        assert_eq!(shared, file_table_of_this_thread());
+        assert!(one != other && one != shared && other != shared);
     }
 
     #[test]

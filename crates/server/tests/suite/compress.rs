@@ -8,6 +8,7 @@ use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
     path::Path,
+    thread,
     time::{Duration, UNIX_EPOCH},
 };
 
@@ -133,6 +134,47 @@ fn files_are_compressed_for_clients_that_accept_it() {
     let reply = site.get("/packed.html", "gzip, br, zstd");
     assert_eq!((reply.field("Content-Encoding"), &reply.body[..]), (Some("gzip"), &b"sibling"[..]));
     assert_eq!(site.get("/packed.html", "br").field("Content-Encoding"), Some("br"));
+    site.end();
+}
+
+/// Regression: a thread of one worker took the files of another one. In its table their descriptors were other files, or
+/// connections, which it closed.
+#[test]
+fn workers_with_file_tables_of_their_own_compress_their_own_files() {
+    const FILES: usize = 24;
+    const CLIENTS: usize = 16;
+    let directory = tempfile::tempdir().unwrap();
+    for number in 0..FILES {
+        write_old(&directory.path().join(format!("{number}.html")), &text(OPEN), 1);
+    }
+    let mut config = Settings::new(directory.path());
+    config.site.compress = Some("gzip".parse().unwrap());
+    config.workers = 4;
+    config.own_file_tables = Some(pollux_testkit::own_file_tables());
+    let server = Server::start(config).unwrap();
+    let Listen::Tcp(address) = server.addresses()[0] else { panic!("no TCP address") };
+    let site = Site { server, address, directory };
+    thread::scope(|scope| {
+        for first in 0..CLIENTS {
+            let site = &site;
+            scope.spawn(move || {
+                for number in 0..FILES {
+                    let path = format!("/{}.html", (first + number) % FILES);
+                    let reply = site.get(&path, "gzip");
+                    assert!(reply.head.starts_with("HTTP/1.1 200 "), "{}", reply.head);
+                }
+            });
+        }
+    });
+    for number in 0..FILES {
+        let path = format!("/{number}.html");
+        let reply = site.wait_for(&path, "gzip");
+        assert!(gunzip(&reply.body) == text(OPEN), "{path}");
+        // The other workers have it now, too.
+        for _ in 0..CLIENTS {
+            assert_eq!(site.get(&path, "gzip").field("Content-Encoding"), Some("gzip"), "{path}");
+        }
+    }
     site.end();
 }
 

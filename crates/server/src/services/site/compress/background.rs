@@ -9,15 +9,16 @@ use super::{
     super::files::{FileVersion, Key, version_of},
     FILE_MAX, compress,
 };
-use pollux_sys::spawn_detached;
+use pollux_sys::{FileTableId, file_table_of_this_thread, spawn_detached};
 use std::{
     collections::{HashMap, VecDeque},
     io,
     os::{fd::OwnedFd, unix::fs::FileExt},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
-/// The maximum number of threads of one process that compress at the same time.
+/// The maximum number of threads of one process that compress at the same time. There are as many threads, and one more
+/// for each further file table with a file that waits; these wait for their turn.
 const THREADS_MAX: usize = 2;
 /// The maximum number of files that wait for a thread.
 const QUEUE_MAX: usize = 64;
@@ -51,12 +52,28 @@ pub(crate) struct Compressor {
     /// The maximum number of bytes of results that wait here.
     bytes_max: u64,
     state: Mutex<CompressorState>,
+    /// Notifies threads that another one has finished a file.
+    turn: Condvar,
+}
+
+/// A file that waits for a thread.
+#[derive(Debug)]
+struct Job {
+    key: Arc<Key>,
+    source: Source,
+    /// The file table of the worker. Workers may have tables of their own, and in another table the descriptor of
+    /// `source` is another file, or a client's connection.
+    table: FileTableId,
 }
 
 #[derive(Debug, Default)]
 struct CompressorState {
-    queue: VecDeque<(Arc<Key>, Source)>,
-    threads: usize,
+    /// For each table with a file here there is a thread.
+    queue: VecDeque<Job>,
+    /// The table of each thread.
+    threads: Vec<FileTableId>,
+    /// The number of threads that compress now.
+    busy: usize,
     /// The process that has the threads: a forked child has none of its parent's threads.
     process: u32,
     outcomes: HashMap<Arc<Key>, Outcome>,
@@ -74,7 +91,7 @@ impl std::fmt::Debug for Source {
 impl Compressor {
     /// Creates a compressor for a cache of this many bytes.
     pub(crate) fn new(cache_bytes: u64) -> Self {
-        Self { bytes_max: cache_bytes / SHARE, state: Mutex::default() }
+        Self { bytes_max: cache_bytes / SHARE, state: Mutex::default(), turn: Condvar::new() }
     }
 
     /// Returns the number of bytes of results that no worker has taken yet.
@@ -101,15 +118,16 @@ impl Compressor {
             return Outcome::Pending;
         }
         let Some(source) = source() else { return Outcome::Pending };
-        let key = Arc::new(key.clone());
+        let (key, table) = (Arc::new(key.clone()), file_table_of_this_thread());
         state.outcomes.insert(key.clone(), Outcome::Pending);
-        state.queue.push_back((key.clone(), source));
-        if state.threads < THREADS_MAX {
-            state.threads += 1;
+        state.queue.push_back(Job { key: key.clone(), source, table });
+        if state.threads.len() < THREADS_MAX || !state.threads.contains(&table) {
+            state.threads.push(table);
             let this = self.clone();
-            if spawn_detached(c"compress", move || this.work()).is_err() {
-                state.threads -= 1;
-                if state.threads == 0 {
+            // The thread has the table of this one.
+            if spawn_detached(c"compress", move || this.work(table)).is_err() {
+                state.end_thread(table);
+                if !state.threads.contains(&table) {
                     // No thread will take the file: the next request tries again.
                     state.queue.pop_back();
                     state.outcomes.remove(&key);
@@ -128,14 +146,18 @@ impl Compressor {
         }
     }
 
-    /// Runs a thread.
-    fn work(&self) {
+    /// Runs a thread with this table.
+    fn work(&self, table: FileTableId) {
         loop {
             let mut state = self.state();
-            let Some((key, source)) = state.queue.pop_front() else {
-                state.threads -= 1;
+            while state.busy >= THREADS_MAX {
+                state = self.turn.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            let Some(Job { key, source, .. }) = state.next_job(table) else {
+                state.end_thread(table);
                 return;
             };
+            state.busy += 1;
             drop(state);
             // A panic of an encoder would end the thread without decreasing the number of threads.
             let result =
@@ -150,6 +172,7 @@ impl Compressor {
 
     fn finish(&self, key: Arc<Key>, outcome: Outcome) {
         let mut state = self.state();
+        state.busy -= 1;
         let outcome = if outcome.bytes() > self.bytes_max { Outcome::Useless } else { outcome };
         state.bytes += outcome.bytes();
         state.outcomes.insert(key.clone(), outcome);
@@ -160,10 +183,28 @@ impl Compressor {
                 state.bytes -= outcome.bytes();
             }
         }
+        drop(state);
+        // All of them: one may find that no file is left for it, and end.
+        self.turn.notify_all();
     }
 
     fn state(&self) -> MutexGuard<'_, CompressorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CompressorState {
+    /// Takes the next file of this table.
+    fn next_job(&mut self, table: FileTableId) -> Option<Job> {
+        let at = self.queue.iter().position(|job| job.table == table)?;
+        self.queue.remove(at)
+    }
+
+    /// Notes that a thread with this table ends.
+    fn end_thread(&mut self, table: FileTableId) {
+        if let Some(at) = self.threads.iter().position(|other| *other == table) {
+            self.threads.swap_remove(at);
+        }
     }
 }
 
