@@ -3,6 +3,7 @@
 
 use crate::{ACME_TLS_ALPN, ConfigError, pem_file, server::self_signed_pair};
 use rustls::{
+    CertificateError, OtherError,
     crypto::CryptoProvider,
     pki_types::{
         CertificateDer, PrivateKeyDer,
@@ -411,6 +412,7 @@ fn load(
             };
             fail(&files.key, &reason)
         }
+        error if is_of_version_1(&error) => fail(&files.chain, &VERSION_1),
         error => fail(&files.chain, &error),
     })
 }
@@ -419,6 +421,17 @@ const ENCRYPTED: &str = "the key is encrypted, and the server asks nobody for a 
                          `openssl pkey -in FILE -out NEW`";
 const UNKNOWN_KEY: &str = "this kind of key is not supported: RSA of 2048 to 4096 bits, ECDSA with P-256 or P-384, \
                            and Ed25519 are";
+
+const VERSION_1: &str = "the certificate has X.509 version 1, which clients refuse: one of version 3 is needed, which \
+                         `openssl x509 -req` makes with -extfile";
+
+fn is_of_version_1(error: &rustls::Error) -> bool {
+    let rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(inner))) = error
+    else {
+        return false;
+    };
+    matches!(inner.downcast_ref(), Some(webpki::Error::UnsupportedCertVersion))
+}
 
 /// Whether a private key needs a passphrase: in PKCS #8, or in the older form of OpenSSL.
 fn is_encrypted(pem: &[u8]) -> bool {

@@ -286,6 +286,27 @@ fn a_byte_order_mark_is_no_part_of_a_file() {
     assert_eq!(read_roots(&files.chain).unwrap().len(), 2);
 }
 
+/// Regression: "invalid peer certificate: Other(OtherError(UnsupportedCertVersion))".
+#[test]
+fn a_certificate_of_version_1_is_explained() {
+    // Made by `openssl x509 -req` without -extfile.
+    let certificate = "-----BEGIN CERTIFICATE-----\n\
+        MIIBIjCByQIUDO9th5E5uwHI4TbgArGIvEXhgMMwCgYIKoZIzj0EAwIwFDESMBAG\n\
+        A1UEAwwJYS5leGFtcGxlMB4XDTI2MTEyOTIzNDQ0M1oXDTI2MTEzMDIzNDQ0M1ow\n\
+        FDESMBAGA1UEAwwJYS5leGFtcGxlMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE\n\
+        QmYq0cWRI+L4BXaC8CcTqZLvonfJmq8kaPEEdoOhXygmO1UWdlfb5I+jL5yuJTNi\n\
+        Yh3JZTpbYb8pMgEEA9EvcDAKBggqhkjOPQQDAgNIADBFAiA/M8hYCqCWzTYTlj2U\n\
+        yT7/bIYEBZ4GQr74CfQIce7wVQIhAPm+97dpMBSA1pZ7UwPy4Dt/K6pmdeXax6MP\n\
+        hXdXlfbm\n\
+        -----END CERTIFICATE-----\n";
+    let directory = TempDir::new().unwrap();
+    let (files, _) = write(directory.path(), "a", &["a.example"]);
+    fs::write(&files.chain, certificate).unwrap();
+    let error = Certificates::from_files(vec![files], Arc::new(provider())).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("a.pem") && error.contains("version 3"), "{error}");
+}
+
 #[test]
 fn a_chain_that_does_not_begin_with_the_own_certificate_is_explained() {
     let directory = TempDir::new().unwrap();
