@@ -76,6 +76,8 @@ use std::{
 const INPUT_BYTES: usize = pollux_tls::RECORD_MAX;
 /// The maximum number of reads of one connection for one event; then the engine serves other connections.
 const READS_PER_EVENT: usize = 4;
+/// The maximum number of reads, each of up to 16 KiB, from a connection that is broken.
+const LAST_READS: usize = 64;
 /// How long a connection may stay open after this side has closed its direction.
 const LINGER: Duration = Duration::from_secs(5);
 

@@ -4,7 +4,7 @@
 //! A side has a buffer only while its peer does not take the output; then nothing more is received from the
 //! other side. An idle tunnel costs two slots of the table.
 
-use super::{Engine, READS_PER_EVENT, SendOutcome, transmit};
+use super::{Engine, LAST_READS, READS_PER_EVENT, SendOutcome, transmit};
 use crate::stats::Counter;
 use crate::{
     engine::event::table::{Class, Marks, Peer, Tunnel},
@@ -74,8 +74,14 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let mut buffer = std::mem::take(&mut self.upstream_input);
         buffer.resize(super::INPUT_BYTES, 0);
         let outcome = self.send_unsent(fd).and_then(|()| self.pump(fd, &mut buffer));
-        self.upstream_input = buffer;
         let partner = self.end(fd).map(|tunnel| tunnel.partner);
+        if outcome.is_err()
+            && let Some(partner) = partner
+        {
+            self.forward_last(fd, partner, &mut buffer);
+            self.forward_last(partner, fd, &mut buffer);
+        }
+        self.upstream_input = buffer;
         let is_over = |engine: &mut Self, fd| {
             engine.end(fd).is_none_or(|end| end.has_ended && end.unsent.is_none())
         };
@@ -162,6 +168,25 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
         self.requeue(fd);
         Ok(())
+    }
+
+    /// Forwards what has arrived at this end of a broken tunnel, if the other end is intact: the last bytes of
+    /// a peer may be the reason why it has closed its connection.
+    fn forward_last(&mut self, fd: RawFd, partner: RawFd, buffer: &mut [u8]) {
+        for _ in 0..LAST_READS {
+            if self.end(partner).is_none_or(|end| end.unsent.is_some()) {
+                return;
+            }
+            match self.receive_raw(fd, buffer) {
+                Ok(received) if received > 0 => {
+                    if self.send_raw(partner, &buffer[..received]).is_err() {
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                _ => return,
+            }
+        }
     }
 
     fn receive_raw(&mut self, fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {

@@ -1,6 +1,6 @@
 //! Upstream connections and the events that the mechanism reports for them.
 
-use super::{Engine, READS_PER_EVENT};
+use super::{Engine, LAST_READS, READS_PER_EVENT};
 use crate::stats::Counter;
 use crate::{
     config::LargeFile,
@@ -21,9 +21,6 @@ use std::{
     io,
     os::fd::{AsFd, AsRawFd, RawFd},
 };
-
-/// The maximum number of reads, each of up to 16 KiB, from an upstream connection that is broken.
-const LAST_READS: u32 = 64;
 
 impl<M: Mechanism, A: Service> UpstreamDriver for Engine<M, A> {
     type Service = A;
