@@ -383,12 +383,32 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         let mut interest = Interest::empty();
         interest.set(Interest::READ, wanted.contains(Marks::READS));
         interest.set(Interest::WRITE, wanted.contains(Marks::WRITES));
-        if let Err(error) = self.mechanism.modify(slot.token(fd), interest) {
+        let outcome = if slot.marks.contains(Marks::DISREGARDED)
+            && let Some(socket) = slot.socket()
+        {
+            let added = self.mechanism.add(socket, interest);
+            added.map(|token| slot.register(token))
+        } else {
+            self.mechanism.modify(slot.token(fd), interest)
+        };
+        if let Err(error) = outcome {
             tracing::warn!("closing a connection, its interest cannot be changed: {error}");
             self.end_peer(fd);
             return false;
         }
         true
+    }
+
+    /// Takes an upstream connection or one end of a tunnel out of the interest set after an error or a hang-up,
+    /// if nothing is received from it or sent to it for now: a level-triggered mechanism would report it at every
+    /// wait. The next change of its interest adds it again.
+    #[cold]
+    fn disregard(&mut self, fd: RawFd) {
+        let Some(slot) = self.table.get_mut(fd) else { return };
+        let rest = Marks::READS | Marks::WRITES | Marks::DISREGARDED;
+        if !slot.marks.intersects(rest) && self.mechanism.remove(slot.token(fd)).is_ok() {
+            slot.marks |= Marks::DISREGARDED;
+        }
     }
 
     /// Closes or requeues the connection if that is due. Otherwise sets the timeout of what the connection

@@ -44,6 +44,8 @@ bitflags::bitflags! {
         const INPUT_ENDS = 1 << 3;
         /// The engine's list of connections to come back to has it.
         const QUEUED = 1 << 4;
+        /// The interest set does not have it, because it is broken and nothing is wanted of it for now.
+        const DISREGARDED = 1 << 5;
     }
 }
 
@@ -199,6 +201,12 @@ impl<X> Slot<X> {
     #[inline]
     pub(crate) fn generation(&self) -> u32 {
         self.generation
+    }
+
+    /// Notes that the descriptor, which was disregarded, is registered anew.
+    pub(crate) fn register(&mut self, token: Token) {
+        self.generation = token.generation;
+        self.marks -= Marks::DISREGARDED;
     }
 
     /// The registration.

@@ -66,6 +66,9 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             slot.marks |= Marks::INPUT_WAITS;
         }
         self.push(fd);
+        if readiness.intersects(Readiness::HANGUP | Readiness::ERROR) {
+            self.disregard(fd);
+        }
     }
 
     /// Sends the stored output for this end, then receives from this end for the other end.

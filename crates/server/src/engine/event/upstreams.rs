@@ -170,6 +170,9 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         {
             self.attend(id);
         }
+        if readiness.intersects(Readiness::HANGUP | Readiness::ERROR) {
+            self.disregard(fd);
+        }
     }
 
     /// Continues the remaining work of a queued upstream connection.

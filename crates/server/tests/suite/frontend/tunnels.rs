@@ -1,7 +1,8 @@
 //! Upgrades from HTTP to another protocol, after which bytes are forwarded in both directions.
 
 use super::*;
-use pollux_testkit::origin::Origin;
+use pollux_server::stats::Counter;
+use pollux_testkit::{growth_within, origin::Origin};
 use std::io::{Read, Write};
 
 const UPGRADE_REQUEST: &str = "GET /chat HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n";
@@ -92,6 +93,41 @@ fn what_an_origin_sends_last_reaches_the_client() {
             assert_eq!(String::from_utf8_lossy(&got), "goodbye", "{engine}");
         }
         fixture.stop();
+    });
+}
+
+/// Starts an origin that sends `head`, and then as much as is taken. When nothing is taken any more, it resets
+/// the connection.
+fn flooding(head: &'static str) -> Origin {
+    Origin::start(move |request| {
+        request.say(head);
+        // A write that has to wait so long shows that all buffers are full.
+        request.socket().set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+        while request.say([b'x'; 1 << 16]) {}
+        request.reset();
+        false
+    })
+}
+
+/// Regression: with a level-triggered mechanism, a reset of the origin woke the worker without end while the
+/// client did not read.
+#[test]
+fn a_reset_causes_no_busy_loop_while_the_client_does_not_read() {
+    on_every_engine(|engine| {
+        for head in ["HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n", SWITCHED] {
+            let origin = flooding(head);
+            let fixture = Fixture::new(&[&origin.url()], |config, _| serve_with(config, engine));
+            let mut client = fixture.client();
+            client.send(UPGRADE_REQUEST);
+            wait_until("the reset", || origin.ended() == 1);
+            let waits = || fixture.server.statistics().count(Counter::Waits);
+            let spun = growth_within(Duration::from_millis(300), waits);
+            assert!(spun < 100, "{engine}: {spun} waits: a busy loop");
+            // What arrived before the reset is forwarded.
+            let got = client.read_to_end_or_reset();
+            assert!(got.len() > 1 << 16, "{engine}: {} bytes", got.len());
+            fixture.stop();
+        }
     });
 }
 
