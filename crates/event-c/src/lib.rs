@@ -10,7 +10,8 @@
 mod errors;
 
 use ::pollux_event::{
-    AnyMechanism, Capabilities, Interest, MechanismSpec, Readiness, Token, Waker, registry,
+    AnyMechanism, Capabilities, Interest, MechanismSpec, Readiness, Token, Waker,
+    options::MOST_EVENTS, registry,
 };
 use errors::{catch_panics, number_of, remember};
 use std::{
@@ -204,9 +205,6 @@ pub unsafe extern "C" fn pollux_open(
         Ok(0)
     })
 }
-
-/// The most events that one wait may return: their buffer is allocated when the set is opened.
-const MOST_EVENTS: usize = 1 << 20;
 
 /// A table has a cell for each number below the largest, so no memory may be allocated for a number
 /// that is not a descriptor. The check costs a system call, so it is made only for numbers whose cells

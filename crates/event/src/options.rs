@@ -39,13 +39,17 @@ pub use own::OwnOptions;
 use crate::Error;
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
+/// The maximum of [`Options::max_events`]: most mechanisms allocate their buffer of events when they are
+/// opened.
+pub const MOST_EVENTS: usize = 1 << 20;
+
 /// The options with which a mechanism is opened. `Own` holds the options that only this mechanism has:
 /// a type that implements [`OwnOptions`], or text for any mechanism, as in a [`MechanismSpec`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options<Own = BTreeMap<String, String>> {
-    /// The most events that one wait returns; 0 counts as 1. The default is 512, as in nginx, which
-    /// needs a buffer of 6 KiB for epoll.
+    /// The most events that one wait returns; 0 counts as 1, and more than [`MOST_EVENTS`] as that. The
+    /// default is 512, as in nginx, which needs a buffer of 6 KiB for epoll.
     pub max_events: usize,
     /// The mechanism's own options; as text, keys and values.
     pub own: Own,
@@ -67,6 +71,11 @@ impl<Own> Options<Own> {
     #[must_use]
     pub fn with_max_events(self, max_events: usize) -> Self {
         Self { max_events: max_events.max(1), ..self }
+    }
+
+    /// The most events of a wait, from 1 to [`MOST_EVENTS`].
+    pub(crate) fn event_limit(&self) -> usize {
+        self.max_events.clamp(1, MOST_EVENTS)
     }
 }
 

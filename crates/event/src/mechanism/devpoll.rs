@@ -148,7 +148,7 @@ impl Setup {
             combined: own.update == Update::Combined,
             device: if own.hints { 0 } else { sys::DEVPOLL_NO_HINTS }
                 | if own.scan == Scan::Table { sys::DEVPOLL_TABLE } else { 0 },
-            max_events: options.max_events.max(1),
+            max_events: options.event_limit(),
         }
     }
 }

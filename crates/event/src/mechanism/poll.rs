@@ -77,7 +77,7 @@ impl Poll {
             registrations: Registrations::default(),
             entries: Vec::new(),
             positions: Vec::new(),
-            max_events: options.max_events.max(1),
+            max_events: options.event_limit(),
             cursor: 0,
             unscanned: 0,
             event_budget: 0,

@@ -94,7 +94,7 @@ impl Select {
             readable: empty.clone(),
             writable: empty.clone(),
             invalid: empty,
-            max_events: options.max_events.max(1),
+            max_events: options.event_limit(),
             cursor: 0,
             words_left: 0,
             event_budget: 0,

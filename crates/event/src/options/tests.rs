@@ -113,6 +113,18 @@ fn capabilities_follow_the_options() {
     assert!(of(DevPollOptions::default().with_hints(false)).contains(Capabilities::SCANS));
 }
 
+/// The buffer of events has a maximum. Once the library panicked because there was not so much memory.
+#[test]
+fn any_number_of_events_is_allowed() {
+    let options = Options::default().with_max_events(usize::MAX);
+    for description in registry::ALL {
+        match registry::AnyMechanism::open(description.name, &options) {
+            Ok(_) | Err(Error::Unavailable { .. }) => {}
+            Err(error) => panic!("{}: {error}", description.name),
+        }
+    }
+}
+
 /// A set opened with typed options behaves like any other.
 #[test]
 fn a_set_is_opened_with_types() {

@@ -41,7 +41,7 @@ impl Instance {
         Ok(Self {
             epoll: sys::epoll_create().map_err(Error::io("epoll_create1"))?,
             registrations: Registrations::default(),
-            events: Vec::with_capacity(options.max_events.max(1)),
+            events: Vec::with_capacity(options.event_limit()),
             next: 0,
             waker: None,
         })

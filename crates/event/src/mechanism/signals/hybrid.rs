@@ -176,18 +176,18 @@ impl Hybrid {
         let queue = queue::Setup {
             signal: own.signal,
             dequeue: Dequeue::Batch,
-            max_events: options.max_events,
+            max_events: options.event_limit(),
         };
         let now = Instant::now();
         Ok(Self {
             signals: SignalledSet::open(DESCRIPTION.name, queue, level)?,
             unarmed: NewRegistrations::default(),
             rate: EventRate::default(),
-            partner: PollingMechanism::open(own.partner, options.max_events)?,
+            partner: PollingMechanism::open(own.partner, options.event_limit())?,
             waker_token: None,
             mode: Mode::Signals,
             level,
-            max_events: options.max_events.max(1),
+            max_events: options.event_limit(),
             event_budget: 0,
             high: own.high,
             low: own.low,

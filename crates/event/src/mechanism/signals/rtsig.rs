@@ -108,11 +108,11 @@ impl RtSignals {
     pub fn open_with(options: &Options<RtSignalsOptions>) -> Result<Self, Error> {
         let RtSignalsOptions { dequeue, overflow, signal } = options.own;
         let uses_handoff = overflow == Overflow::HandOff;
-        let setup = queue::Setup { signal, dequeue, max_events: options.max_events };
+        let setup = queue::Setup { signal, dequeue, max_events: options.event_limit() };
         Ok(Self {
             registrations: Registrations::default(),
             signals: SignalledSet::open(DESCRIPTION.name, setup, uses_handoff)?,
-            max_events: options.max_events.max(1),
+            max_events: options.event_limit(),
             event_budget: 0,
             uses_handoff,
             handoff: None,
