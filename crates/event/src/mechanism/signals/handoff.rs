@@ -29,8 +29,8 @@ enum Message {
     Forget(Token),
     /// The reading end of the waker's pipe.
     Waker(RawFd),
-    /// Poll until something is ready, and reply.
-    Poll,
+    /// Poll until something is ready, and reply with this number of the request.
+    Poll(u64),
 }
 
 const MESSAGE_BYTES: usize = 16;
@@ -41,7 +41,7 @@ impl Message {
             Self::Watch(token, interest) => (0u32, token.to_bits(), u32::from(interest.bits())),
             Self::Forget(token) => (1, token.to_bits(), 0),
             Self::Waker(fd) => (2, fd as u64, 0),
-            Self::Poll => (3, 0, 0),
+            Self::Poll(request) => (3, request, 0),
         };
         let mut bytes = [0; MESSAGE_BYTES];
         bytes[..8].copy_from_slice(&token.to_ne_bytes());
@@ -60,10 +60,13 @@ impl Message {
             }
             1 => Self::Forget(Token::from_bits(long)),
             2 => Self::Waker(long as RawFd),
-            _ => Self::Poll,
+            _ => Self::Poll(long),
         }
     }
 }
+
+/// The beginning of a reply: the number of the request.
+const REPLY_HEAD_BYTES: usize = 8;
 
 /// One entry of a reply: the token and the bits of poll(2).
 const REPLY_BYTES: usize = 12;
@@ -77,7 +80,7 @@ const MAX_REPLIES: usize = 4096;
 /// The length of a reply with `max_replies` entries and one for the waker, so that the waker never
 /// takes the only entry.
 const fn reply_message_bytes(max_replies: usize) -> usize {
-    (max_replies + 1) * REPLY_BYTES
+    REPLY_HEAD_BYTES + (max_replies + 1) * REPLY_BYTES
 }
 
 /// The owner's end.
@@ -88,8 +91,12 @@ pub(crate) struct Handoff {
     partner: Option<JoinHandle<()>>,
     /// The process that started the partner thread.
     owner: u32,
-    /// The partner thread has a request to poll and has not replied.
+    /// The partner thread has a request to poll, and its reply has not been taken.
     reply_pending: bool,
+    /// The number of the last request.
+    request: u64,
+    /// An interest has changed since the last request, so the reply may be that of the former interest.
+    is_outdated: bool,
     replies: Vec<u8>,
     cursor: usize,
     handed_over: u64,
@@ -112,6 +119,8 @@ impl Handoff {
             partner: Some(partner),
             owner: std::process::id(),
             reply_pending: false,
+            request: 0,
+            is_outdated: false,
             replies: Vec::with_capacity(reply_message_bytes(max_replies)),
             cursor: 0,
             handed_over: 0,
@@ -139,6 +148,7 @@ impl Handoff {
 
     /// Adds a descriptor, or replaces its interest.
     pub(crate) fn watch(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
+        self.is_outdated = true;
         self.send(Message::Watch(token, interest))
     }
 
@@ -156,16 +166,34 @@ impl Handoff {
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
         self.waits += 1;
         self.replies.clear();
-        self.cursor = 0;
-        if !self.reply_pending {
-            self.send(Message::Poll)?;
+        self.cursor = REPLY_HEAD_BYTES;
+        if !self.reply_pending || self.is_outdated {
+            self.request += 1;
+            self.send(Message::Poll(self.request))?;
             self.reply_pending = true;
+            self.is_outdated = false;
         }
+        let deadline = timeout.and_then(|time| Instant::now().checked_add(time));
+        let mut time = timeout;
+        // Bounded: an earlier request has one reply at most.
+        loop {
+            if let Some(found) = self.receive(time)? {
+                return Ok(found);
+            }
+            if let Some(deadline) = deadline {
+                time = Some(deadline.saturating_duration_since(Instant::now()));
+            }
+        }
+    }
+
+    /// Waits for a reply and takes it; returns how many descriptors it names, 0 without a reply. `None`
+    /// for the reply to an earlier request, which is dropped: poll(2) reports again what is ready.
+    fn receive(&mut self, time: Option<Duration>) -> Result<Option<usize>, Error> {
         let mut entry = [PollFd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
-        match sys::ppoll(&mut entry, timeout) {
-            Ok(0) => return Ok(0),
+        match sys::ppoll(&mut entry, time) {
+            Ok(0) => return Ok(Some(0)),
             Ok(_) => {}
-            Err(error) if error.raw_os_error() == Some(libc::EINTR) => return Ok(0),
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => return Ok(Some(0)),
             Err(source) => return Err(Error::Io { call: "ppoll", source }),
         }
         self.replies.resize(self.replies.capacity(), 0);
@@ -176,18 +204,23 @@ impl Handoff {
                 let source = io::Error::from(io::ErrorKind::BrokenPipe);
                 Err(Error::Io { call: "recvfrom (the partner thread is gone)", source })
             }
+            Ok(_) if !self.replies.starts_with(&self.request.to_ne_bytes()) => {
+                self.replies.clear();
+                Ok(None)
+            }
             Ok(taken) => {
                 self.reply_pending = false;
-                Ok(taken / REPLY_BYTES)
+                Ok(Some((taken - REPLY_HEAD_BYTES) / REPLY_BYTES))
             }
-            Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(0),
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(Some(0)),
             Err(source) => Err(Error::Io { call: "recvfrom (partner thread)", source }),
         }
     }
 
     /// Whether the reply names the waker, whose entry comes first.
     pub(crate) fn woken(&self) -> bool {
-        self.replies.get(..8) == Some(&WAKER.to_ne_bytes()[..])
+        let first = self.replies.get(REPLY_HEAD_BYTES..REPLY_HEAD_BYTES + 8);
+        first == Some(&WAKER.to_ne_bytes()[..])
     }
 
     /// The next descriptor of the reply that is still registered.
@@ -245,6 +278,8 @@ struct PartnerThread {
     entry_index: HashMap<RawFd, usize>,
     /// The owner waits for a reply.
     reply_pending: bool,
+    /// The number of its request.
+    request: u64,
     /// The entry at which the next reply begins, so that no descriptor starves when a reply is
     /// full.
     start: usize,
@@ -262,6 +297,7 @@ impl PartnerThread {
             tokens: vec![WAKER, WAKER],
             entry_index: HashMap::new(),
             reply_pending: false,
+            request: 0,
             start: 0,
             max_replies,
             socket,
@@ -302,7 +338,10 @@ impl PartnerThread {
 
     fn apply(&mut self, message: Message) {
         match message {
-            Message::Poll => self.reply_pending = true,
+            Message::Poll(request) => {
+                self.request = request;
+                self.reply_pending = true;
+            }
             Message::Waker(fd) => self.entries[1].fd = fd,
             Message::Watch(token, interest) => {
                 let events = interest.to_poll_bits() as i16;
@@ -330,6 +369,7 @@ impl PartnerThread {
     /// Sends the ready descriptors; false when the owner has closed its end.
     fn reply(&mut self) -> bool {
         let mut bytes = Vec::with_capacity(reply_message_bytes(self.max_replies));
+        bytes.extend_from_slice(&self.request.to_ne_bytes());
         let mut put = |token: u64, found: u32| {
             bytes.extend_from_slice(&token.to_ne_bytes());
             bytes.extend_from_slice(&found.to_ne_bytes());
@@ -354,7 +394,7 @@ impl PartnerThread {
                 }
             }
         }
-        if bytes.is_empty() {
+        if bytes.len() == REPLY_HEAD_BYTES {
             return true;
         }
         self.reply_pending = false;
@@ -371,6 +411,7 @@ impl PartnerThread {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pollux_testkit::Pair;
     use std::sync::mpsc;
 
     fn begin() -> Handoff {
@@ -398,5 +439,24 @@ mod tests {
         });
         dropped.recv_timeout(Duration::from_secs(20)).expect("the partner thread has ended");
         drop(copy);
+    }
+
+    /// The reply from before the change once ended the wait without the event.
+    #[test]
+    fn a_reply_from_before_a_change_is_dropped() {
+        const PATIENCE: Duration = Duration::from_secs(20);
+        let (mut registrations, pair) = (Registrations::default(), Pair::unix());
+        let token = registrations.insert(pair.near.as_raw_fd(), Interest::READ).unwrap();
+        let mut partner = Handoff::begin(&registrations, 16).expect("a partner thread");
+        assert_eq!(partner.wait(Some(Duration::ZERO)).unwrap(), 0);
+        pair.send(b"x");
+        let mut reply =
+            [PollFd { fd: partner.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
+        assert_eq!(sys::ppoll(&mut reply, Some(PATIENCE)).unwrap(), 1);
+        registrations.replace(token, Interest::WRITE).unwrap();
+        partner.watch(token, Interest::WRITE).unwrap();
+        assert_eq!(partner.wait(Some(PATIENCE)).unwrap(), 1);
+        let event = partner.next(&registrations).expect("the socket is writable");
+        assert_eq!((event.token, event.readiness), (token, Readiness::WRITABLE));
     }
 }
