@@ -20,7 +20,6 @@ pub(super) enum Line<'a> {
 
 impl<'a> Line<'a> {
     fn new(line: &'a [u8]) -> Self {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
         let value = |name: &[u8]| {
             let value = line.strip_prefix(name)?;
             Some(value.strip_prefix(b" ").unwrap_or(value))
@@ -37,50 +36,67 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Calls `line` for each line that ends in `content`. The start of the next line is stored in `rest`,
-/// which owns memory only between the pieces of a line.
+/// The end of the input so far: the part of a stream that the next input continues.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rest {
+    /// The start of a line. It owns memory only between the pieces of a line.
+    line: Vec<u8>,
+    /// The input ended in CR, which has ended a line; an LF that follows belongs to the same line end.
+    is_after_cr: bool,
+}
+
+/// Calls `line` for each line that ends in `content`. Lines end in LF, CRLF or CR.
 ///
 /// # Errors
 /// A line is longer than any server may send.
 pub(super) fn split(
-    rest: &mut Vec<u8>,
+    rest: &mut Rest,
     mut content: &[u8],
     mut line: impl FnMut(Line<'_>),
 ) -> Result<(), Failure> {
-    if !rest.is_empty() {
-        let end = memchr::memchr(b'\n', content);
-        rest.extend_from_slice(&content[..end.unwrap_or(content.len())]);
-        if rest.len() > MAX_LINE_BYTES {
-            return Err(Failure::BadReply);
+    if rest.is_after_cr && !content.is_empty() {
+        rest.is_after_cr = false;
+        content = content.strip_prefix(b"\n").unwrap_or(content);
+    }
+    while let Some(end) = memchr::memchr2(b'\n', b'\r', content) {
+        if rest.line.is_empty() {
+            line(Line::new(&content[..end]));
+        } else {
+            rest.extend(&content[..end])?;
+            line(Line::new(&std::mem::take(&mut rest.line)));
         }
-        let Some(end) = end else { return Ok(()) };
-        content = &content[end + 1..];
-        line(Line::new(&std::mem::take(rest)));
+        let after = &content[end + 1..];
+        let is_cr = content[end] == b'\r';
+        rest.is_after_cr = is_cr && after.is_empty();
+        content = if is_cr { after.strip_prefix(b"\n").unwrap_or(after) } else { after };
     }
-    while let Some(end) = memchr::memchr(b'\n', content) {
-        line(Line::new(&content[..end]));
-        content = &content[end + 1..];
+    rest.extend(content)
+}
+
+impl Rest {
+    fn extend(&mut self, piece: &[u8]) -> Result<(), Failure> {
+        self.line.extend_from_slice(piece);
+        if self.line.len() > MAX_LINE_BYTES { Err(Failure::BadReply) } else { Ok(()) }
     }
-    rest.extend_from_slice(content);
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The lines of `text`, which arrives in pieces of `piece` bytes.
+    fn lines(text: &[u8], piece: usize) -> Vec<String> {
+        let (mut rest, mut found) = (Rest::default(), Vec::new());
+        for piece in text.chunks(piece) {
+            split(&mut rest, piece, |line| found.push(format!("{line:?}"))).unwrap();
+        }
+        assert!(rest.line.is_empty());
+        found
+    }
+
+    /// Regression test: lines that end in CR alone were once never found, and all deliveries counted as lost.
     #[test]
-    fn lines_are_the_same_however_they_arrive() {
-        let text = b":hello\nid: 7\r\nevent: x\ndata:a b\ndata:  c\n\nid:8\n\n";
-        let lines = |pieces: usize| {
-            let (mut rest, mut found) = (Vec::new(), Vec::new());
-            for piece in text.chunks(pieces) {
-                split(&mut rest, piece, |line| found.push(format!("{line:?}"))).unwrap();
-            }
-            assert!(rest.is_empty());
-            found
-        };
-        let whole = lines(text.len());
+    fn lines_are_the_same_however_they_end_and_arrive() {
         let expected = [
             Line::Other,
             Line::Id(b"7"),
@@ -90,10 +106,30 @@ mod tests {
             Line::End,
             Line::Id(b"8"),
             Line::End,
-        ];
-        assert_eq!(whole, expected.map(|line| format!("{line:?}")));
-        for pieces in 1..text.len() {
-            assert_eq!(lines(pieces), whole, "in pieces of {pieces}");
+        ]
+        .map(|line| format!("{line:?}"));
+        for text in [
+            ":hello\nid: 7\nevent: x\ndata:a b\ndata:  c\n\nid:8\n\n",
+            ":hello\r\nid: 7\r\nevent: x\r\ndata:a b\r\ndata:  c\r\n\r\nid:8\r\n\r\n",
+            ":hello\rid: 7\revent: x\rdata:a b\rdata:  c\r\rid:8\r\r",
+            ":hello\nid: 7\r\nevent: x\rdata:a b\ndata:  c\n\rid:8\r\n\r",
+        ] {
+            for piece in 1..=text.len() {
+                assert_eq!(
+                    lines(text.as_bytes(), piece),
+                    expected,
+                    "{text:?} in pieces of {piece}"
+                );
+            }
         }
+    }
+
+    #[test]
+    fn the_length_of_a_line_is_bounded() {
+        let mut rest = Rest::default();
+        let half = vec![b'x'; MAX_LINE_BYTES / 2];
+        assert_eq!(split(&mut rest, &half, |_| ()), Ok(()));
+        assert_eq!(split(&mut rest, &half, |_| ()), Ok(()));
+        assert_eq!(split(&mut rest, b"x", |_| ()), Err(Failure::BadReply));
     }
 }

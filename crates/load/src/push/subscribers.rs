@@ -2,7 +2,7 @@
 
 mod receive;
 
-use super::{order::Order, plan::PushPlan, record::SubscriberRecord};
+use super::{order::Order, plan::PushPlan, record::SubscriberRecord, stream::Rest};
 use crate::{
     client::begin_connect,
     deadlines::Deadlines,
@@ -73,7 +73,7 @@ struct Subscriber {
     is_closed: bool,
     reader: Reader,
     /// The beginning of an incomplete line.
-    rest: Vec<u8>,
+    rest: Rest,
     /// The number of the publication whose data is in the event that is being received.
     number: Option<u32>,
 }
@@ -274,7 +274,7 @@ impl<'a> SubscriberLoop<'a> {
             is_unread: false,
             is_closed: false,
             reader,
-            rest: Vec::new(),
+            rest: Rest::default(),
             number: None,
         });
         self.opening.push(fd);
