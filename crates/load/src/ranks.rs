@@ -67,7 +67,8 @@ struct Rendezvous {
     addresses: Vec<IpAddr>,
 }
 
-/// This process as one of the ranks of a run.
+/// This process as one of the ranks of a run. Rank 0 drops it after it has written its report: until then
+/// the other ranks do not end.
 pub struct Ranks {
     launcher: Launcher,
     /// The name and version of the MPI library.
@@ -450,6 +451,26 @@ mod tests {
             let second = scope.spawn(|| rank(1));
             [rank(0), second.join().unwrap()]
         })
+    }
+
+    /// Regression test: after a signal `mpirun` of Open MPI kills all ranks of a host as soon as one has ended,
+    /// and rank 0 then wrote no report.
+    #[test]
+    fn the_other_ranks_do_not_end_before_the_report_is_written() {
+        let has_ended = AtomicBool::new(false);
+        let results = two_ranks("a run", |ranks, _| {
+            let results = ranks.finish(true, vec![1]).unwrap();
+            let Some(PeerResults { peers, .. }) = results else {
+                has_ended.store(true, Relaxed);
+                return 0;
+            };
+            // Here rank 0 writes the report.
+            let patience = Duration::from_millis(100);
+            assert!(pollux_testkit::stays_true(patience, || !has_ended.load(Relaxed)));
+            peers.len()
+        });
+        assert_eq!(results, [1, 0]);
+        assert!(has_ended.load(Relaxed));
     }
 
     #[test]

@@ -154,6 +154,7 @@ with_launchers! {
         four_hosts_make_one_report(true): several::four_hosts,
         ranks_started_unlike_are_refused(false): several::unlike,
         a_killed_rank_is_named(false): killed::a_rank,
+        an_interrupt_ends_the_run_with_a_report(false): killed::an_interrupt,
         four_hosts_hold_60000(true): several::four_hosts_hold,
         two_ranks_share_subscribers(false): several::subscribers,
     }
@@ -161,6 +162,7 @@ with_launchers! {
         four_hosts_make_one_report(true): several::four_hosts,
         ranks_started_unlike_are_refused(false): several::unlike,
         a_killed_rank_is_named(false): killed::a_rank,
+        an_interrupt_ends_the_run_with_a_report(false): killed::an_interrupt,
         a_killed_stand_in_is_named(false): killed::a_stand_in,
         two_ranks_share_subscribers(false): several::subscribers,
     }

@@ -77,10 +77,13 @@ impl Peer {
     }
 
     fn send(&self, message: &ToMember) {
-        // The rank's reader thread detects a broken connection.
-        let _ =
-            message::send(&*self.writer.lock().expect("no thread panics with this lock"), message);
+        send(&self.writer, message);
     }
+}
+
+fn send(to: &Mutex<TcpStream>, message: &ToMember) {
+    // The rank's reader thread detects a broken connection.
+    let _ = message::send(&*to.lock().expect("no thread panics with this lock"), message);
 }
 
 struct LeaderShared {
@@ -266,6 +269,8 @@ pub(super) struct Leader {
     shared: Arc<LeaderShared>,
     size: u32,
     is_over: bool,
+    /// The ranks whose results were collected. They wait for the last message.
+    collected: Vec<Arc<Mutex<TcpStream>>>,
 }
 
 impl Leader {
@@ -287,7 +292,7 @@ impl Leader {
             unidentified: AtomicUsize::new(0),
             stop: stop.clone(),
         });
-        let leader = Self { shared: shared.clone(), size, is_over: false };
+        let leader = Self { shared: shared.clone(), size, is_over: false, collected: Vec::new() };
         listener.set_nonblocking(true)?;
         let since = Instant::now();
         while shared.peers().iter().skip(1).any(Option::is_none) {
@@ -381,7 +386,9 @@ impl Leader {
         self.shared.stop_all();
     }
 
-    /// Waits until every other rank has sent its result or is lost.
+    /// Waits until every other rank has sent its result or is lost. The ranks do not end before this
+    /// value is dropped, which must be after the report is written: after a signal, `mpirun` of Open MPI
+    /// kills all ranks of a host as soon as one of them has ended.
     pub(super) fn collect_results(&mut self) -> Vec<Peer> {
         let shared = self.shared.clone();
         let mut stopped_at: Option<Instant> = None;
@@ -403,9 +410,7 @@ impl Leader {
             drop(waited.expect("no thread panics with this lock"));
         }
         let peers = shared.peers().iter_mut().filter_map(Option::take).collect::<Vec<_>>();
-        for peer in &peers {
-            peer.send(&ToMember::Bye);
-        }
+        self.collected = peers.iter().map(|peer| peer.writer.clone()).collect();
         self.is_over = true;
         peers
     }
@@ -421,6 +426,9 @@ impl Drop for Leader {
     fn drop(&mut self) {
         if !self.is_over {
             self.abort("it ended before the run was over");
+        }
+        for rank in &self.collected {
+            send(rank, &ToMember::Bye);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A rank that dies ends the run, and is named.
+//! A rank that dies ends the run, and is named; an interrupt ends it, too.
 
 use super::{Launcher, document, finish};
 use pollux_testkit::{becomes_true, wait_for};
@@ -106,6 +106,28 @@ fn kill_one(launcher: Launcher, tag: &str, is_stand_in: bool) {
     assert!(sent.iter().all(|&sent| sent > 0), "the last report of each: {sent:?}");
     if !is_stand_in {
         assert_eq!(members[2]["lost"], "its process ended", "{report}");
+    }
+}
+
+/// Regression test: after an interrupt `mpirun` of Open MPI kills the other ranks of a host as soon as one has
+/// ended, and rank 0, the last to end, once wrote no report.
+pub(crate) fn an_interrupt(launcher: Launcher) {
+    let (url, answered) = server();
+    let rate = RATE.to_string();
+    let arguments =
+        ["load", &url, "--rate", &rate, "--duration", "60s", "--max-lag", "1h", "--json"];
+    let child = launcher.start(2, "interrupt", &arguments);
+    let send = becomes_true(Duration::from_secs(90), || answered.load(SeqCst) >= RATE);
+    assert!(send, "they send nothing");
+    let launched = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(launched, rustix::process::Signal::INT).unwrap();
+    let report = document(&finish(child));
+    assert_eq!(report["interrupted"], true, "{report}");
+    let members = report["ranks"]["members"].as_array().unwrap_or_else(|| panic!("{report}"));
+    assert_eq!(members.len(), 2, "{report}");
+    for member in members {
+        assert!(member["requests"]["completed"].as_u64().unwrap() > 0, "{report}");
+        assert!(member["lost"].is_null(), "{report}");
     }
 }
 
