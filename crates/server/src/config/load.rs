@@ -21,6 +21,9 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const FILES_MAX: usize = 256;
 /// The maximum nesting depth of includes.
 const DEPTH_MAX: usize = 8;
+/// The advice if the kernel refuses to read a file or a folder.
+const DENIED: &str = "check its permissions; a running server in a sandbox reads no further folder before an upgrade \
+                      (`pollux ctl upgrade`)";
 /// The keys whose values are paths. Relative paths are relative to the file that contains them.
 const PATHS: [&str; 16] = [
     "access-log",
@@ -118,6 +121,9 @@ impl Sources {
                 fault.locate(&name, &valid, Some(valid.len()));
                 Box::new(fault)
             }
+            io::ErrorKind::PermissionDenied => {
+                unreadable(format!("cannot be read: {error}"), DENIED)
+            }
             _ => {
                 unreadable(format!("cannot be read: {error}"), "check the name and its permissions")
             }
@@ -136,7 +142,9 @@ impl Sources {
         for pattern in &own.include {
             const HELP: &str = "paths of include are relative to the file that includes";
             let files = expand(directory, pattern).map_err(|error| {
-                self.at_include(index, format!("{}: {error}", pattern.display()), HELP)
+                let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
+                let help = if is_denied { DENIED } else { HELP };
+                self.at_include(index, format!("{}: {error}", pattern.display()), help)
             })?;
             for file in files {
                 let mut included = self.read(&file, depth + 1).map_err(|fault| {

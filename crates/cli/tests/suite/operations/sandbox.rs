@@ -60,6 +60,32 @@ fn by_default_a_reload_has_room() {
     }
 }
 
+/// Regression: the message about a file of another folder did not say that an upgrade reads it.
+#[test]
+fn an_include_of_another_folder_needs_an_upgrade() {
+    if !is_possible() {
+        return;
+    }
+    let (folder, other) = (Folder::new(), tempfile::tempdir().unwrap());
+    folder.write("", "root = \"a\"");
+    let mut server = folder.serve(&[]);
+    let mut client = server.client();
+    assert_answers(&mut client, "site a\n");
+    fs::write(other.path().join("more.toml"), "max-requests = 1000\n").unwrap();
+    for name in ["more.toml", "*.toml"] {
+        let include = format!("include = [\"{}\"]", other.path().join(name).display());
+        folder.write(&include, "root = \"a\"");
+        let reason = refused(&folder.ctl("reload"));
+        assert!(reason.contains("pollux ctl upgrade"), "{reason}");
+        assert_answers(&mut client, "site a\n");
+    }
+    printed(&folder.ctl("upgrade"));
+    let process = server.next_process();
+    assert_answers(&mut client, "site a\n");
+    process.signal(rustix::process::Signal::TERM);
+    process.wait();
+}
+
 /// A server that connects to no other one gets no right to do so.
 #[test]
 fn by_default_the_first_origin_needs_an_upgrade() {
