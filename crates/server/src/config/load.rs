@@ -355,6 +355,7 @@ pub(super) fn explain(name: &str, text: &str, error: &toml::de::Error) -> Box<Fa
     let schema = |before: &str| Part::after(before).schema();
     if let Some(span) = error.span()
         && let Some(plain) = plain_words::of(&fault.message, text, span.start, schema)
+            .or_else(|| plain_words::of_bare_text(message, text, span.start))
     {
         (fault.message, fault.help) = plain;
     }

@@ -30,6 +30,22 @@ pub(super) fn of(
     Some((format!("expected {expected}"), advice(key, found, wanted)))
 }
 
+/// Returns the message and the advice for a text without quotes at `offset`; `None` if the message of the parser is
+/// about something else.
+pub(super) fn of_bare_text(
+    message: &str,
+    text: &str,
+    offset: usize,
+) -> Option<(String, Option<String>)> {
+    message.strip_prefix("string values must be quoted")?;
+    let line = text.get(offset..)?.lines().next().unwrap_or_default();
+    let value = line.split(['#', ',', ']']).next().unwrap_or_default().trim();
+    Some(match value {
+        "" => ("a value is missing".into(), None),
+        _ => ("a text must be in quotes".into(), Some(format!("write `\"{value}\"`"))),
+    })
+}
+
 /// Returns what the message of the parser says: the value that it has found, and what it wanted.
 fn found_and_wanted(message: &str) -> Option<(&str, &str)> {
     if message == "wanted string or table" || message.starts_with("unknown variant `") {
@@ -149,6 +165,13 @@ mod tests {
             ("listen = \":80\"", "expected a list in brackets", "write `listen = [\":80\"]`"),
             ("[site]\nroot = \"x\"", "expected a list in brackets", "begins with a line [[site]]"),
             ("hub = 3", "expected a table", ""),
+            (
+                "[[site]]\nroot = /srv/www # here",
+                "a text must be in quotes",
+                "write `\"/srv/www\"`",
+            ),
+            ("listen = [:80]", "a text must be in quotes", "write `\":80\"`"),
+            ("keep-alive = 10s", "a text must be in quotes", "write `\"10s\"`"),
             ("[hub]\nslow = true", "expected \"skip\" or \"close\"", ""),
             ("[hub]\nmax-rate = -1", "expected a whole number from 0 to 4294967295", ""),
             ("[[site]]\norigin-connections = 0", "expected a whole number from 1", ""),
