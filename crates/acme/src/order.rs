@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// The first interval between two queries of the state.
 const POLL_FIRST: Duration = Duration::from_millis(500);
 
+/// The types of problems of RFC 8555 §6.7 begin with this.
+const PROBLEMS: &str = "urn:ietf:params:acme:error:";
+
 /// The reason why there is no certificate, as a sentence with the remedy.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -60,12 +63,15 @@ fn during<'a>(settings: &'a Settings, what: &'a str) -> impl FnOnce(Error) -> Fa
     move |error| {
         let directory = &settings.directory;
         if let Error::Api(problem) = &error {
-            let is_rate_limit =
-                problem.r#type.as_deref() == Some("urn:ietf:params:acme:error:rateLimited");
-            return Failure {
-                reason: format!("{what}: the authority answers: {problem}"),
-                is_rate_limit,
-            };
+            let kind = problem.r#type.as_deref();
+            let is = |name| kind.and_then(|kind| kind.strip_prefix(PROBLEMS)) == Some(name);
+            let mut reason = format!("{what}: the authority answers: {problem}");
+            if is("accountDoesNotExist") {
+                // A directory for trials forgets its accounts.
+                let file = StateDir::new(&settings.state_dir, directory).account();
+                reason += &format!(": remove {} to register a new account", file.display());
+            }
+            return Failure { reason, is_rate_limit: is("rateLimited") };
         }
         let mut reason = format!("{what}: {error}");
         // The causes, such as a refused connection, are in the chain of sources.
@@ -272,4 +278,38 @@ fn signing_request(name: &str) -> Result<(String, Vec<u8>), rcgen::Error> {
     let key = KeyPair::generate()?;
     let request = params.serialize_request(&key)?;
     Ok((key.serialize_pem(), request.der().to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Timing;
+    use instant_acme::Problem;
+
+    /// Regression: every attempt failed, and nothing said what to do.
+    #[test]
+    fn an_account_that_the_authority_does_not_know_has_a_remedy() {
+        let settings = Settings {
+            names: vec!["a.example".into()],
+            directory: "https://ca.example/dir".into(),
+            email: None,
+            root: None,
+            state_dir: "/state".into(),
+            challenges: vec![Challenge::Http01],
+            timing: Timing::default(),
+        };
+        let failure = |kind: &str| {
+            let kind = Some(format!("urn:ietf:params:acme:error:{kind}"));
+            let problem =
+                Problem { r#type: kind, detail: None, status: Some(400), subproblems: Vec::new() };
+            during(&settings, "a new order")(Error::Api(problem))
+        };
+        let unknown = failure("accountDoesNotExist");
+        let text = unknown.to_string();
+        assert!(text.contains("remove /state/acme/ca.example-"), "{text}");
+        assert!(text.ends_with("/account.json to register a new account"), "{text}");
+        assert!(!unknown.is_rate_limit);
+        let limited = failure("rateLimited");
+        assert!(limited.is_rate_limit && !limited.to_string().contains("remove"), "{limited}");
+    }
 }
