@@ -319,6 +319,25 @@ fn a_new_certificate_is_used_without_a_restart() {
     });
 }
 
+/// Regression: the process of each later connection read the same files again and logged that.
+#[test]
+fn a_server_that_forks_reads_a_new_certificate_once() {
+    let directory = site();
+    let serve = serve(&directory, &["--architecture", "forking"]);
+    assert_eq!(curl(&directory, &serve, "/", &[]), b"hello\n");
+    openssl(directory.path(), "b", "localhost");
+    for kind in ["key", "pem"] {
+        let path = |name: &str| directory.path().join(format!("{name}.{kind}"));
+        fs::rename(path("b"), path("a")).unwrap();
+    }
+    wait_until("the new certificate", || run_curl(&directory, &serve, "/", &[]).status.success());
+    for _ in 0..3 {
+        assert_eq!(curl(&directory, &serve, "/", &[]), b"hello\n");
+    }
+    let log = serve.stderr_text();
+    assert_eq!(log.matches("new certificates are in use").count(), 1, "{log}");
+}
+
 #[test]
 fn hsts_is_sent_with_the_flag() {
     let directory = site();

@@ -301,6 +301,9 @@ impl Processes {
     /// Starts a process for a connection. On success `parcel` is empty; otherwise it is unchanged.
     fn start_one(&mut self, parcel: &mut Option<(OwnedFd, ScoreboardSlot)>) -> io::Result<()> {
         let Some((socket, slot)) = parcel.as_ref() else { return Ok(()) };
+        if let Some(tls) = &self.plan.config.tls {
+            tls.look_for_new_certificates();
+        }
         let role = Role::One { slot: slot.index() };
         let (plan, log, index) = (&self.plan, self.log.as_ref(), self.number);
         let mut inherited = inherited_by_all(plan, log);

@@ -97,6 +97,13 @@ impl Tls {
 
     /// Begins a handshake, with the certificates that are in their files now.
     pub(super) fn begin(&self) -> Result<Handshake, HandshakeError> {
+        self.look_for_new_certificates();
+        Handshake::server(self.config())
+    }
+
+    /// Reads certificates whose files have changed. A process that forks one for each connection calls it before:
+    /// otherwise each of them would read the same files and log it.
+    pub(crate) fn look_for_new_certificates(&self) {
         match self.certificates.reload_if_changed() {
             Reload::Unchanged => {}
             Reload::Done => tracing::info!("new certificates are in use"),
@@ -104,7 +111,6 @@ impl Tls {
                 "some new certificates cannot be used, their former ones stay in use: {reason}"
             ),
         }
-        Handshake::server(self.config())
     }
 
     fn config(&self) -> Arc<rustls::ServerConfig> {
