@@ -272,14 +272,18 @@ impl ResolvesServerCert for Certificates {
             return self.challenge_certificate(folder, hello.server_name()?);
         }
         let names = self.names();
-        // An unknown name gets the default: the client decides whether to accept it.
-        let certified = hello.server_name().and_then(|name| names.find(name));
-        let certified = certified.unwrap_or(&names.default);
         // Some clients know only one kind of key. If no key suits, rustls reports the failure.
         let suits = |certified: &&Arc<CertifiedKey>| {
             certified.key.choose_scheme(hello.signature_schemes()).is_some()
         };
-        certified.iter().find(suits).or(certified.first()).cloned()
+        let mut named = hello.server_name().into_iter().flat_map(|name| names.find(name));
+        let certified = match named.next() {
+            // An unknown name gets the default: the client decides whether to accept it.
+            None => names.default.iter().find(suits).or(names.default.first()),
+            Some(first) if suits(&first) => Some(first),
+            Some(first) => named.find(suits).or(Some(first)),
+        };
+        certified.cloned()
     }
 }
 
@@ -341,12 +345,13 @@ impl Names {
         Ok(Self { exact, wildcards, default })
     }
 
-    /// RFC 6125 §6.4.3: "*" stands for exactly one label, the first.
-    fn find(&self, name: &str) -> Option<&Vec<Arc<CertifiedKey>>> {
+    /// The certificates for a name, first those that contain the name itself. RFC 6125 §6.4.3: "*" stands for exactly
+    /// one label, the first.
+    fn find(&self, name: &str) -> impl Iterator<Item = &Arc<CertifiedKey>> {
         let name = name.to_ascii_lowercase();
         let name = name.strip_suffix('.').unwrap_or(&name);
-        let wildcard = || self.wildcards.get(name.split_once('.')?.1);
-        self.exact.get(name).or_else(wildcard)
+        let wildcard = name.split_once('.').and_then(|(_, parent)| self.wildcards.get(parent));
+        self.exact.get(name).into_iter().chain(wildcard).flatten()
     }
 }
 

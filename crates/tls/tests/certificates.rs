@@ -113,13 +113,14 @@ fn a_name_may_have_certificates_for_several_kinds_of_keys() {
     fs::write(&second.chain, certificate.pem()).unwrap();
     fs::write(&second.key, key.serialize_pem()).unwrap();
     let (other, other_der) = write(directory.path(), "other", &["b.example"]);
-    let files = vec![first, second, other];
+    let (exact, exact_der) = write(directory.path(), "exact", &["y.a.example"]);
+    let files = vec![first, second, other, exact];
     let certificates = Certificates::from_files(files, Arc::new(provider())).unwrap();
     let server = server(&Arc::new(certificates));
     // A client that verifies the signatures of ED25519 alone, or all.
     let trusting = |provider: CryptoProvider, has_sni: bool| {
         let mut roots = RootCertStore::empty();
-        for root in [&first_der, certificate.der(), &other_der] {
+        for root in [&first_der, certificate.der(), &other_der, &exact_der] {
             roots.add(root.clone()).unwrap();
         }
         let builder = ClientConfig::builder_with_provider(Arc::new(provider));
@@ -144,6 +145,9 @@ fn a_name_may_have_certificates_for_several_kinds_of_keys() {
         (provider(), true, "b.example", Some(&other_der)),
         (ed25519(), true, "a.example", Some(certificate.der())),
         (ed25519(), true, "x.a.example", Some(certificate.der())),
+        (provider(), true, "y.a.example", Some(&exact_der)),
+        // Regression: the wildcard was not considered.
+        (ed25519(), true, "y.a.example", Some(certificate.der())),
         (ed25519(), false, "a.example", Some(certificate.der())),
         (ed25519(), true, "b.example", None),
     ] {
