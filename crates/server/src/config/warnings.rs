@@ -1,13 +1,13 @@
 //! Warnings about files that a configuration names but that this machine cannot use.
 
 use super::{Config, Fault, Key, KeySource};
-use pollux_tls::{Certificates, provider};
+use pollux_tls::{Certificates, provider, read_roots};
 use std::{fs, path::Path, sync::Arc};
 
 impl Config {
-    /// Returns warnings for certificates that cannot be used with their keys, for roots that are not
-    /// directories, and for other files that are missing. The configuration may be meant for another
-    /// machine, so these are not faults.
+    /// Returns warnings for certificates that cannot be used with their keys, for files of authorities that cannot be
+    /// read, for roots that are not directories, and for other files that are missing. The configuration may be meant
+    /// for another machine, so these are not faults.
     pub fn file_warnings(&self) -> Vec<Fault> {
         let mut warnings = Vec::new();
         for list in self.certificate_lists() {
@@ -17,6 +17,17 @@ impl Config {
                     warnings.push(Fault::at(&key, error.to_string(), ""));
                 }
             }
+        }
+        let mut read = |path: Option<&Path>, key: &[Key<'static>]| {
+            if let Some(Err(error)) = path.map(read_roots) {
+                warnings.push(Fault::at(key, error.to_string(), ""));
+            }
+        };
+        read(self.tls_client_ca.as_deref(), &[Key::Name("tls-client-ca")]);
+        read(self.acme_ca.as_deref(), &[Key::Name("acme-ca")]);
+        for (index, site) in self.site.iter().enumerate() {
+            let key = [Key::Name("site"), Key::Index(index), Key::Name("origin-ca")];
+            read(site.origin_ca.as_deref(), &key);
         }
         for (index, site) in self.site.iter().enumerate() {
             if let Some(root) = site.root.as_ref().filter(|root| !root.is_dir()) {
@@ -33,10 +44,8 @@ impl Config {
         warnings
     }
 
-    /// Returns the files without which the server does not start, except certificates, each with its key.
+    /// Returns the files without which the server does not start, except those with certificates, each with its key.
     fn files_to_read(&self) -> Vec<(Vec<Key<'static>>, &Path)> {
-        let server = [("tls-client-ca", &self.tls_client_ca), ("acme-ca", &self.acme_ca)]
-            .map(|(name, path)| (vec![Key::Name(name)], path.as_deref()));
         let hub = self.hub.iter().flat_map(|hub| {
             let jwks = match hub.jwks.as_ref().map(|source| &source.value) {
                 Some(KeySource::File(path)) => Some(path.as_path()),
@@ -55,14 +64,10 @@ impl Config {
             let passwords = site.basic_auth.iter().enumerate().map(move |(number, area)| {
                 ([key("basic-auth"), vec![Key::Index(number)]].concat(), Some(area.value.file()))
             });
-            let others = [
-                ("origin-ca", site.origin_ca.as_deref()),
-                ("guestbook-template", site.guestbook_template.as_deref()),
-            ]
-            .map(|(name, path)| (key(name), path));
-            passwords.chain(others)
+            let template = (key("guestbook-template"), site.guestbook_template.as_deref());
+            passwords.chain([template])
         });
-        let all = server.into_iter().chain(hub).chain(sites);
+        let all = hub.into_iter().chain(sites);
         all.filter_map(|(key, path)| Some((key, path?))).collect()
     }
 }

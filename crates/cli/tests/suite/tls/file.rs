@@ -171,7 +171,8 @@ fn flags_replace_the_certificates_of_the_file() {
 fn a_certificate_that_cannot_be_used_here_is_a_warning() {
     let folder = folder();
     let path = folder.path().join("p.toml");
-    let text = "[[site]]\nroot = \"nowhere\"\ntls-cert = [\"a.pem\", \"c.pem\"]\ntls-key = [\"b.key\", \"c.key\"]\n";
+    let text = "[[site]]\nroot = \"nowhere\"\ntls-cert = [\"a.pem\", \"c.pem\"]\ntls-key = [\"b.key\", \"c.key\"]\n\
+                origin = [\"https://127.0.0.1:1\"]\norigin-ca = \"d.pem\"\n";
     fs::write(&path, text).unwrap();
     let output = Command::new(POLLUX).args(["config", "check"]).arg(&path).output().unwrap();
     let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
@@ -179,6 +180,14 @@ fn a_certificate_that_cannot_be_used_here_is_a_warning() {
     for part in ["does not belong", "c.pem: ", "is no directory", "p.toml:2:", "p.toml:3:"] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    // Regression: the authorities were not looked at.
+    assert!(text.contains("d.pem: ") && text.contains("p.toml:6:"), "{text}");
+    let pair = "tls-cert = [\"a.pem\"]\ntls-key = [\"a.key\"]\n";
+    fs::write(&path, format!("tls-client-ca = \"e.pem\"\n{pair}{A}")).unwrap();
+    let output = Command::new(POLLUX).args(["config", "check"]).arg(&path).output().unwrap();
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("e.pem: ") && text.contains("p.toml:1:"), "{text}");
 }
 
 #[test]
