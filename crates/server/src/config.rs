@@ -37,7 +37,6 @@ pub use password::without_password;
 pub use pollux_acme::{Challenge, Settings as AcmeSettings};
 pub use pollux_tls::{CertificateFiles, ClientTrust, MinVersion};
 pub use site::{Field, SiteSection};
-pub(crate) use tls::HSTS;
 pub use tls::TrialCertificate;
 pub(crate) use validate::{OWN_FIELDS, ROUTES_MAX};
 pub(crate) use value::ONLY_FILES;

@@ -13,6 +13,7 @@ mod site_rules;
 pub use cors::Cors;
 pub(crate) use cors::{OriginNumber, is_preflight};
 pub use pattern::Pattern;
+pub(crate) use preset::HSTS;
 pub use preset::SecurityHeaders;
 pub use rule::{Redirect, Rewrite};
 pub use site_rules::{ErrorPage, PathField, SiteRules};

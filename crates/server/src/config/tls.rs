@@ -1,14 +1,14 @@
 //! The keys about TLS.
 
 use super::{Config, Fault, Key, SiteSection, Sources};
-use crate::config::{CertificateFiles, ClientCertificates, KernelTlsMode};
+use crate::{
+    config::{CertificateFiles, ClientCertificates, KernelTlsMode},
+    policy::HSTS,
+};
 use anyhow::bail;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-
-/// The field that `hsts` sets.
-pub(crate) const HSTS: &str = "Strict-Transport-Security";
 
 /// A certificate that is not in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

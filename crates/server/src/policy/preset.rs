@@ -1,7 +1,9 @@
 //! Sets of response fields that protect the visitors of a site, each under one name.
 
-use crate::config::HSTS;
 use std::str::FromStr;
+
+/// The field that makes browsers use only HTTPS (RFC 6797). `hsts` sets it, too.
+pub(crate) const HSTS: &str = "Strict-Transport-Security";
 
 /// A set of response fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

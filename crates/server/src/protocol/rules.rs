@@ -2,7 +2,8 @@
 
 use crate::{
     clients::{ClientLimits, ProxySource},
-    config::{Cors, HSTS},
+    config::Cors,
+    policy::HSTS,
     settings::{Settings, Tls},
     stats::Counters,
     time::clock::ticks,

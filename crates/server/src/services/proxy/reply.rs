@@ -5,7 +5,7 @@ use super::{
     request::RequestFacts,
 };
 use crate::{
-    config::HSTS,
+    policy::HSTS,
     protocol::rules::Rules,
     service::{Flow, RequestContext, ResponseWriter},
 };
