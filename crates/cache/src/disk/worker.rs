@@ -427,8 +427,9 @@ impl<F: Directory> DiskWorker<F> {
             Job::Load { hash, number, ticket } => {
                 let object = self.load(number);
                 if object.is_none() {
-                    disk.failures.fetch_add(1, Ordering::Relaxed);
                     let gone = disk.index().remove_file(hash, number);
+                    // A file that was replaced or removed since it was looked up is no failure.
+                    disk.failures.fetch_add(gone.len() as u64, Ordering::Relaxed);
                     self.remove(&gone);
                 }
                 disk.queued_loads.fetch_sub(1, Ordering::Relaxed);

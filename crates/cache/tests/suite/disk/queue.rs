@@ -4,8 +4,9 @@
 use super::{
     FLUSH_TIMEOUT, FRESH, SimulatedDirectory, await_index, body, get, open_store, stored, wire,
 };
-use crate::harness::{Harness, START, reply};
-use pollux_cache::{Config, Purge, Store};
+use crate::harness::{Harness, START, reply, request};
+use pollux_cache::{Config, Decision, Purge, Store};
+use pollux_testkit::wait_until;
 use std::{
     io,
     sync::{
@@ -64,6 +65,25 @@ fn a_cancelled_write_leaves_no_older_response() {
     assert_eq!(stored(&mut harness, "/", ""), Some(body(2)), "from memory");
     let mut harness = open_store(directory, LIMIT);
     assert_eq!(stored(&mut harness, "/", ""), None);
+}
+
+/// Regression: a file that a queued write replaces, before it is loaded, was counted as one that cannot be
+/// read.
+#[test]
+fn a_file_that_is_replaced_before_it_is_loaded_is_no_failure() {
+    let directory = SimulatedDirectory::default();
+    let mut harness = open_store(directory.clone(), LIMIT);
+    get(&mut harness, "/", "", &reply(200, "Cache-Control: max-age=600\r\n", "old"));
+    assert!(harness.cache.store().flush(FLUSH_TIMEOUT));
+    let held = directory.0.lock().unwrap();
+    // The new response varies, so that it replaces the old one, but does not answer the next request.
+    get(&mut harness, "/", &format!("X: 1\r\n{NO_CACHE}"), &wire(1));
+    let other = request("GET /", "X: 2\r\n");
+    assert!(matches!(harness.lookup(&other, Some(1), false), Decision::Wait), "loads the old one");
+    drop(held);
+    wait_until("the end of the load", || harness.cache.next_wakeup().is_some());
+    assert!(matches!(harness.lookup(&other, None, true), Decision::Fetch(_)));
+    assert_eq!(harness.cache.store().statistics().disk_failures, 0);
 }
 
 /// As in a live upgrade: the queue is full before the files of the former process are indexed.
