@@ -179,6 +179,11 @@ impl ExchangeTerms {
     pub(crate) const fn of_refusal(is_head: bool, begun_ms: u32) -> Self {
         Self { is_head, begun_ms, ..Self::NOBODYS }
     }
+
+    /// Returns whether the client waits for `100 Continue`, which has not been sent.
+    pub(crate) fn awaits_continue(&self) -> bool {
+        self.expects_continue
+    }
 }
 
 /// The functions that a connection requires of its service.

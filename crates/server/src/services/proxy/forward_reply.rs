@@ -389,6 +389,12 @@ fn read(
             ReadOutcome::More
         }
         Event::Interim(head) => {
+            let is_first = matches!(state.reply, Reply::Pending { has_interim: false });
+            if is_first && transfer.upload == Upload::Unsent && context.awaits_continue() {
+                // The origin has requested the body. The connection itself sends `100 Continue` only before any
+                // other reply.
+                response.interim(100, |_| {});
+            }
             state.reply.interim(context, response, &head).map_err(|_| CONNECTION)?;
             ReadOutcome::More
         }

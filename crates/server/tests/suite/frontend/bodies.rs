@@ -79,6 +79,10 @@ fn the_origin_says_whether_a_body_is_wanted() {
                 "/hinted" => {
                     request.say("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n");
                 }
+                // Regression: a client that waits for 100 never received it.
+                "/wanted-and-hinted" => {
+                    request.say("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n");
+                }
                 "/unwanted" => {
                     request.say("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
                     return false;
@@ -117,7 +121,9 @@ fn the_origin_says_whether_a_body_is_wanted() {
         assert!(!is_quick("/hinted-only", &[103, 100]), "{engine}");
         // A busy machine may be late once; a server that waited for the timeout would be late each
         // time.
-        for (path, interim) in [("/wanted", &[100][..]), ("/hinted", &[103, 100])] {
+        for (path, interim) in
+            [("/wanted", &[100][..]), ("/hinted", &[103, 100]), ("/wanted-and-hinted", &[100, 103])]
+        {
             assert!((0..20).any(|_| is_quick(path, interim)), "{engine}: {path}");
         }
         let mut client = send("/unwanted");
