@@ -58,6 +58,20 @@ pub struct MechanismFact {
     pub available: bool,
     /// Why it does not work.
     pub reason: Option<String>,
+    /// Its own options, for `NAME:KEY=VALUE`.
+    #[serde(default)]
+    pub options: Vec<OptionFact>,
+}
+
+/// An option of a mechanism.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OptionFact {
+    /// The key.
+    pub key: String,
+    /// The values that it allows, the default first; none for a number.
+    pub values: Vec<String>,
+    /// A description in one line.
+    pub meaning: String,
 }
 
 /// A setting that affects how many connections can be held.
@@ -120,11 +134,17 @@ impl Facts {
             .map(|entry| {
                 let spec = MechanismSpec { name: entry.name.into(), own: BTreeMap::new() };
                 let reason = registry::probe(&spec).err().map(reason);
+                let options = entry.own_options.iter().map(|(key, values, meaning)| OptionFact {
+                    key: (*key).into(),
+                    values: values.iter().map(|value| (*value).into()).collect(),
+                    meaning: (*meaning).into(),
+                });
                 MechanismFact {
                     name: entry.name.into(),
                     summary: entry.summary.into(),
                     available: reason.is_none(),
                     reason,
+                    options: options.collect(),
                 }
             })
             .collect();

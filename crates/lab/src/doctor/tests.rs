@@ -1,6 +1,6 @@
 //! The report of the doctor for fixed facts.
 
-use super::{Facts, MechanismFact, Report, SandboxFact, Style, Surroundings, TlsFact};
+use super::{Facts, MechanismFact, OptionFact, Report, SandboxFact, Style, Surroundings, TlsFact};
 
 fn facts() -> Facts {
     let limit = |name: &str, soft, hard| (name.to_owned(), (soft, hard));
@@ -13,12 +13,25 @@ fn facts() -> Facts {
                 summary: "epoll, edge-triggered: one event per arrival".into(),
                 available: true,
                 reason: None,
+                options: Vec::new(),
             },
             MechanismFact {
                 name: "devpoll".into(),
                 summary: "/dev/poll".into(),
                 available: false,
                 reason: Some("no /dev/poll: load the module, or run in `pollux vm`".into()),
+                options: vec![
+                    OptionFact {
+                        key: "results".into(),
+                        values: ["copy", "mmap"].map(String::from).into(),
+                        meaning: "how results reach the program".into(),
+                    },
+                    OptionFact {
+                        key: "room".into(),
+                        values: Vec::new(),
+                        meaning: "the most results of a wait".into(),
+                    },
+                ],
             },
         ],
         limits: [
@@ -165,6 +178,11 @@ fn this_machine_can_be_looked_at() {
     let report = Report::of(&Facts::look().unwrap());
     assert_eq!(report.mechanisms.len(), pollux_event::registry::ALL.len());
     assert!(report.mechanisms.iter().all(|m| m.available == m.reason.is_none()));
+    // docs/mechanisms.md says that the options are listed.
+    let options = report.mechanisms.iter().flat_map(|m| &m.options);
+    let all: usize = pollux_event::registry::ALL.iter().map(|m| m.own_options.len()).sum();
+    assert_eq!(options.count(), all);
+    assert!(report.text(Style { colour: false, width: 80 }).contains("dequeue=batch|one: "));
     assert_eq!(report.tls.kernel, report.tls.kernel_refused.is_none());
     assert!(report.limits.iter().any(|check| check.name.contains("RLIMIT_NOFILE")));
 }

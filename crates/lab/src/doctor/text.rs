@@ -1,6 +1,6 @@
 //! The report as text for a terminal.
 
-use super::{Check, Report, tls};
+use super::{Check, OptionFact, Report, tls};
 use crate::format;
 use std::fmt::Write as _;
 
@@ -36,6 +36,11 @@ impl Report {
                 Some(reason) => (style.paint("31", "no "), reason),
             };
             put(&mut text, style, &format!("  {mark} {name}  "), 8 + wide, body);
+            for OptionFact { key, values, meaning } in &mechanism.options {
+                let values = if values.is_empty() { "N".into() } else { values.join("|") };
+                let option = format!("{key}={values}: {meaning}");
+                put(&mut text, style, &" ".repeat(8 + wide), 10 + wide, &option);
+            }
         }
         let _ = writeln!(text, "\n{}", style.paint("1", "Commands of README"));
         for command in &self.commands {
