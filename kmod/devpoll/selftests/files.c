@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <linux/if_packet.h>
 #include <linux/netlink.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -259,6 +260,26 @@ TEST(files_smc_takes_a_tcp_socket)
 	set_poll_none(set, 0);
 }
 
+/* An address for documentation (RFC 5737): at 127.0.0.1, RDS has no congestion. */
+#define RDS_ADDRESS 0xc0000201
+
+/* Adds the address to the loopback device, or removes it again. */
+static void rds_address(bool add)
+{
+	struct sockaddr_in address = {
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(RDS_ADDRESS),
+	};
+	struct ifreq request = { .ifr_name = "lo:rds" };
+	int sock = OK(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+
+	if (add)
+		memcpy(&request.ifr_addr, &address, sizeof(address));
+	if (ioctl(sock, add ? SIOCSIFADDR : SIOCSIFFLAGS, &request))
+		test_skip("cannot change the addresses: %s", strerror(errno));
+	close(sock);
+}
+
 static int rds_socket(struct sockaddr_in *address)
 {
 	socklen_t length = sizeof(*address);
@@ -266,7 +287,7 @@ static int rds_socket(struct sockaddr_in *address)
 
 	*address = (struct sockaddr_in){
 		.sin_family = AF_INET,
-		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+		.sin_addr.s_addr = htonl(RDS_ADDRESS),
 	};
 	OK(bind(sock, (struct sockaddr *)address, length));
 	OK(getsockname(sock, (struct sockaddr *)address, &length));
@@ -284,8 +305,9 @@ TEST(files_rds_keeps_its_events_after_congestion)
 	struct pollfd question, results[1];
 	struct sockaddr_in address;
 
-	if (system("modprobe -q rds"))
+	if (system("modprobe -q rds_tcp"))
 		test_skip("no RDS here");
+	rds_address(true);
 	sender = rds_socket(&address);
 	rds_socket(&address);
 	OK(connect(sender, (struct sockaddr *)&address, sizeof(address)));
@@ -305,6 +327,7 @@ TEST(files_rds_keeps_its_events_after_congestion)
 	OK(ioctl(set, DP_ISPOLLED, &question));
 	CHECK_EQ(question.revents, POLLIN | POLLPRI | POLLOUT);
 	CHECK_EQ(set_statistics(set).ds_hinted, 0);
+	rds_address(false);
 }
 
 TEST(files_netlink)
