@@ -169,6 +169,50 @@ pub struct Config {
     pub progress: bool,
 }
 
+/// The longest run with its warm-up.
+const LONGEST: Duration = Duration::from_secs(crate::record::MAX_SAMPLES as u64);
+const LONGEST_DAYS: u64 = LONGEST.as_secs() / 86_400;
+
+/// Refuses options of TLS if none of `urls` is `https`.
+pub(crate) fn check_tls<'a>(
+    options: &TlsOptions,
+    mut urls: impl Iterator<Item = &'a Url>,
+) -> Result<()> {
+    ensure!(
+        *options == TlsOptions::default() || urls.any(|url| url.is_tls),
+        "--cacert, --insecure, --tls-cipher and --tls-resume are about TLS: the URL must begin with https://"
+    );
+    Ok(())
+}
+
+/// Refuses a run that would measure nothing, or is too long.
+pub(crate) fn check_length(warmup: Duration, length: Length) -> Result<()> {
+    ensure!(warmup <= LONGEST, "--warm-up: at most {LONGEST_DAYS} days");
+    if let Length::Duration(duration) = length {
+        ensure!(!duration.is_zero(), "--duration 0: nothing would be measured");
+        ensure!(
+            duration.saturating_add(warmup) <= LONGEST,
+            "--duration: at most {LONGEST_DAYS} days with the warm-up"
+        );
+    }
+    ensure!(length != Length::Requests(0), "--requests 0: nothing would be measured");
+    Ok(())
+}
+
+/// Refuses a number of requests that takes too long at this rate: the schedule counts in nanoseconds,
+/// which a few requests at a very low rate would exceed.
+pub(crate) fn check_scheduled_time(rate_rps: f64, warmup: Duration, length: Length) -> Result<()> {
+    if let Length::Requests(requests) = length {
+        let seconds = warmup.as_secs_f64() + requests as f64 / rate_rps;
+        ensure!(
+            seconds <= LONGEST.as_secs_f64(),
+            "--requests {requests}: at --rate {rate_rps} they take more than {LONGEST_DAYS} days \
+             with the warm-up"
+        );
+    }
+    Ok(())
+}
+
 impl Config {
     /// A run of `url` at `rate_rps` for `duration`, everything else by default: one connection per
     /// request, as httperf and the papers do.
@@ -228,27 +272,13 @@ impl Config {
              memory",
             MAX_REQUEST_BYTES >> 30
         );
-        let is_tls = self.urls.iter().any(|(url, _)| url.is_tls);
-        ensure!(
-            is_tls || self.tls == TlsOptions::default(),
-            "--cacert, --insecure, --tls-cipher and --tls-resume are about TLS: the URL must begin with https://"
-        );
+        check_tls(&self.tls, self.urls.iter().map(|(url, _)| url))?;
         ensure!(
             (1..=MAX_THREADS).contains(&self.threads),
             "--threads {}: from 1 to {MAX_THREADS}",
             self.threads
         );
-        let longest = Duration::from_secs(crate::record::MAX_SAMPLES as u64);
-        let days = longest.as_secs() / 86_400;
-        ensure!(self.warmup <= longest, "--warm-up: at most {days} days");
-        if let Length::Duration(duration) = self.length {
-            ensure!(!duration.is_zero(), "--duration 0: nothing would be measured");
-            ensure!(
-                duration.saturating_add(self.warmup) <= longest,
-                "--duration: at most {days} days with the warm-up"
-            );
-        }
-        ensure!(self.length != Length::Requests(0), "--requests 0: nothing would be measured");
+        check_length(self.warmup, self.length)?;
         ensure!(
             self.requests_per_connection != Some(0),
             "--requests-per-connection 0: a connection carries at least one"
@@ -292,16 +322,7 @@ impl Config {
             Pace::Open { rate_rps, .. } => {
                 crate::schedule::check_rate(rate_rps)?;
                 crate::schedule::check_burst(self.burst, self.scheduled())?;
-                if let Length::Requests(requests) = self.length {
-                    // The schedule counts in nanoseconds, which a few requests at a very low rate
-                    // would exceed.
-                    let seconds = self.warmup.as_secs_f64() + requests as f64 / rate_rps;
-                    ensure!(
-                        seconds <= longest.as_secs_f64(),
-                        "--requests {requests}: at --rate {rate_rps} they take more than {days} \
-                         days with the warm-up"
-                    );
-                }
+                check_scheduled_time(rate_rps, self.warmup, self.length)?;
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use super::payload;
 use crate::{
-    config::{Config, MAX_THREADS},
+    config::{self, Config, MAX_THREADS},
     schedule::{self, Arrivals, Length, Schedule},
     source::Sources,
     target::{RequestOptions, Url},
@@ -133,6 +133,8 @@ impl PushConfig {
     pub fn check(&self) -> Result<()> {
         self.subscription().check()?;
         self.publication(String::new()).check()?;
+        config::check_tls(&self.tls, [&self.url, &self.publish.url].into_iter())?;
+        config::check_length(self.warmup, self.length)?;
         ensure!(self.subscribers > 0, "--subscribe 0: nobody would receive anything");
         ensure!(
             u32::try_from(self.subscribers).is_ok(),
@@ -165,7 +167,9 @@ impl PushConfig {
         );
         ensure!(!self.timeout.is_zero(), "--timeout 0: every delivery would fail");
         ensure!(!self.connect_timeout.is_zero(), "--connect-timeout 0: every connect would fail");
+        schedule::check_rate(self.rate_rps)?;
         schedule::check_burst(self.burst, self.length)?;
+        config::check_scheduled_time(self.rate_rps, self.warmup, self.length)?;
         let schedule = self.schedule()?;
         ensure!(
             !schedule.is_empty(),

@@ -2,7 +2,7 @@
 
 use super::{Server, open, server::ServerConnection};
 use pollux_load::push::{Moment, PublishOptions, PushConfig, PushReport};
-use pollux_load::schedule::Length;
+use pollux_load::{ClientTrust, schedule::Length};
 use std::{
     io::Write,
     net::TcpStream,
@@ -243,19 +243,41 @@ fn a_refusal_is_the_reason_why_nothing_can_be_measured() {
     assert!(text.contains("only 0 of 10") && text.contains("401: a token is needed"), "{text}");
 }
 
-/// Regression test: the number of open streams once wrapped below zero, so that the run began without one.
-#[test]
-fn a_page_that_is_no_stream_is_no_subscription() {
-    let server = Server::start(|mut peer| {
+/// Returns the reason why nothing is measured if the server answers a subscription with this head and "a page".
+fn refusal_of(head: &'static str) -> String {
+    let server = Server::start(move |mut peer| {
         while peer.request().is_some() {
-            peer.reply(200, "a page");
+            peer.send(format!("HTTP/1.1 200 OK\r\n{head}Content-Length: 6\r\n\r\na page"));
         }
     });
     let config = config(&server, 1);
     let error = pollux_load::push::run(&config, &AtomicBool::new(false), |_| ()).unwrap_err();
     let text = format!("{error:#}");
     assert!(text.contains("only 0 of 10"), "{text}");
+    text
+}
+
+/// Regression test: the number of open streams once wrapped below zero, so that the run began without one.
+#[test]
+fn a_stream_that_is_over_at_once_is_no_subscription() {
+    let text = refusal_of("content-type: TEXT/event-stream ; charset=utf-8\r\n");
     assert!(text.contains("the server ended the stream"), "{text}");
+}
+
+/// Regression test: a page of any type once was a subscription for as long as it did not end.
+#[test]
+fn a_page_that_is_no_stream_is_no_subscription() {
+    let cases = [
+        ("Content-Type: text/html; charset=utf-8\r\n", "the answer is of the type text/html, not"),
+        ("Content-Type: text/event-streams\r\n", "is of the type text/event-streams, not"),
+        ("", "the answer is without a type, not text/event-stream"),
+    ];
+    // Each run takes as long as a set-up may stand still.
+    let runs = cases.map(|(head, found)| (std::thread::spawn(move || refusal_of(head)), found));
+    for (run, found) in runs {
+        let text = run.join().unwrap();
+        assert!(text.contains(found), "{text}");
+    }
 }
 
 #[test]
@@ -330,5 +352,12 @@ fn contradictions_name_the_flag() {
     };
     assert!(refusal(both).contains("--quiet-time and --reconnect-at"));
     assert!(refusal(|config| config.publish.body = "x".into()).contains("--publish-body"));
+    // Regression: these were accepted.
+    assert!(refusal(|config| config.tls.trust = ClientTrust::Anybody).contains("--insecure"));
+    assert!(refusal(|config| config.warmup = Duration::MAX).contains("--warm-up"));
+    assert!(
+        refusal(|config| config.length = Length::Duration(Duration::MAX)).contains("--duration")
+    );
+    assert!(refusal(|config| config.rate_rps = 1e-9).contains("--requests 1"));
     assert!(refusal(|config| config.length = Length::Requests(2_000_000)).contains("--rate"));
 }

@@ -12,7 +12,7 @@ use crate::{
     },
     schedule::nanoseconds,
 };
-use pollux_http::reply::Event;
+use pollux_http::reply::{Event, ReplyHead};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The longest identifier that is sent back as Last-Event-ID.
@@ -20,6 +20,25 @@ const MAX_ID_BYTES: usize = 1024;
 
 /// The number of bytes of a refusal's text that are shown.
 const SHOWN_BYTES: usize = 200;
+
+/// Refuses content that is no event stream, as every client must (HTML Standard §9.2.3).
+///
+/// # Errors
+/// The reason, with the type that the server names.
+fn check_type(head: &ReplyHead<'_>) -> Result<(), (Failure, String)> {
+    let field = head.fields().find(|field| field.is(b"content-type"));
+    let value = field.map(|field| String::from_utf8_lossy(field.value)).unwrap_or_default();
+    let essence = value.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("text/event-stream") {
+        return Ok(());
+    }
+    let found = match essence {
+        "" => "without a type".to_owned(),
+        essence => format!("of the type {}", essence.chars().take(SHOWN_BYTES).collect::<String>()),
+    };
+    let text = format!("the answer is {found}, not text/event-stream: is this a subscription?");
+    Err((Failure::BadReply, text))
+}
 
 /// Processes the input of the subscribers of one thread.
 pub(super) struct Receiver<'a> {
@@ -90,7 +109,10 @@ impl<'a> Receiver<'a> {
             match output.event {
                 Event::NeedMore => break,
                 Event::Interim(_) => {}
-                Event::Head(head) if head.status == 200 => *phase = SubscriberPhase::Streaming,
+                Event::Head(head) if head.status == 200 => {
+                    check_type(&head)?;
+                    *phase = SubscriberPhase::Streaming;
+                }
                 Event::Head(head) => refusal = Some(format!("the server answers {}", head.status)),
                 Event::Content(content) => {
                     if let Some(refusal) = &mut refusal {
