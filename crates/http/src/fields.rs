@@ -3,7 +3,7 @@
 //! httparse rejects a name that is not a token (and with it whitespace before the colon, folded
 //! lines, and lines that begin with a space) and control characters in values. It accepts a bare LF
 //! instead of CRLF. Some recipients treat a bare LF as the end of a line and others do not, which
-//! permits request smuggling, so it is rejected here.
+//! permits request smuggling, so it is rejected here, except by [`parse_leniently`].
 
 use crate::{Limits, Reject, Status, limits::MAX_FIELDS, syntax};
 use httparse::EMPTY_HEADER;
@@ -110,7 +110,7 @@ pub(crate) fn parse<'b>(
         Err(httparse::Error::TooManyHeaders) if limits.fields > FEW_FIELDS => {
             parse_many(bytes, limits, visit)
         }
-        outcome => check(bytes, limits, outcome, visit),
+        outcome => check::<true>(bytes, limits, outcome, visit),
     }?;
     if section.is_none() && is_cut { Err(TOO_LONG) } else { Ok(section) }
 }
@@ -124,12 +124,13 @@ fn parse_many<'b>(
 ) -> Result<Option<usize>, Reject> {
     let mut many = [EMPTY_HEADER; MAX_FIELDS];
     let outcome = httparse::parse_headers(bytes, &mut many);
-    check(bytes, limits, outcome, visit)
+    check::<true>(bytes, limits, outcome, visit)
 }
 
-/// Like [`parse`], with the leniency of a client, for sections that [`parse`] rejected: folded
-/// lines are unfolded, as a client must (§5.2), white space before a colon is removed (§5.1), and
-/// more fields than [`MAX_FIELDS`] cost an allocation instead of an error.
+/// Like [`parse`], with the leniency of a client, for sections that [`parse`] rejected: a bare LF ends
+/// a line, as a recipient may decide (§2.2), folded lines are unfolded, as a client must (§5.2), white
+/// space before a colon is removed (§5.1), and more fields than [`MAX_FIELDS`] cost an allocation
+/// instead of an error.
 #[cold]
 #[inline(never)]
 pub(crate) fn parse_leniently(
@@ -146,7 +147,7 @@ pub(crate) fn parse_leniently(
     let lines = memchr::memchr_iter(b'\n', &section).count();
     let mut headers = vec![EMPTY_HEADER; (lines + 1).min(limits.fields)];
     let outcome = httparse::parse_headers(&section, &mut headers);
-    let len = check(&section, limits, outcome, visit)?;
+    let len = check::<false>(&section, limits, outcome, visit)?;
     if len.is_none() && is_cut { Err(TOO_LONG) } else { Ok(len) }
 }
 
@@ -159,7 +160,7 @@ pub(crate) fn parse_leniently(
 #[inline(never)]
 pub(crate) fn strip_space_before_colons(section: &mut [u8]) -> usize {
     let mut at = 0;
-    while at < section.len() && !section[at..].starts_with(b"\r\n") {
+    while at < section.len() && !matches!(section[at..], [b'\n', ..] | [b'\r', b'\n', ..]) {
         let lf = memchr::memchr(b'\n', &section[at..]);
         let end = lf.map_or(section.len(), |lf| at + lf + 1);
         let line = &mut section[at..end];
@@ -180,22 +181,26 @@ pub(crate) fn strip_space_before_colons(section: &mut [u8]) -> usize {
     section.len()
 }
 
-/// Replaces the CRLF of each folded line by spaces, up to the empty line, so that nothing moves.
+/// Replaces the line end before each folded line by spaces, up to the empty line, so that nothing moves.
 fn unfold(section: &mut [u8]) {
     let mut at = 0;
-    while let Some(cr) = memchr::memchr(b'\r', &section[at..]) {
-        let line_end = &mut section[at + cr..];
-        match line_end {
-            [_, b'\n', b'\r', b'\n', ..] => return,
-            [_, b'\n', b' ' | b'\t', ..] => line_end[..2].fill(b' '),
-            _ => {}
+    while let Some(lf) = memchr::memchr(b'\n', &section[at..]) {
+        let next = at + lf + 1;
+        let line = &section[at..next - 1];
+        let end = at + line.strip_suffix(b"\r").unwrap_or(line).len();
+        if end == at {
+            return;
         }
-        at += cr + 1;
+        if matches!(section.get(next), Some(b' ' | b'\t')) {
+            section[end..next].fill(b' ');
+        }
+        at = next;
     }
 }
 
+/// Calls `visit` for the fields that httparse has found. `STRICT`: a bare LF is an error.
 #[inline]
-fn check<'b>(
+fn check<'b, const STRICT: bool>(
     bytes: &'b [u8],
     limits: SectionLimits,
     outcome: httparse::Result<(usize, &[httparse::Header<'b>])>,
@@ -216,12 +221,12 @@ fn check<'b>(
         1 => false,
         _ => bytes[line - 2] == b'\r',
     };
-    if !follows_crlf(len) || !follows_crlf(len - 2) {
+    if STRICT && (!follows_crlf(len) || !follows_crlf(len - 2)) {
         return Err(BARE_LF);
     }
     for header in headers {
         let name = header.name.as_bytes();
-        if !follows_crlf(name.as_ptr() as usize - bytes.as_ptr() as usize) {
+        if STRICT && !follows_crlf(name.as_ptr() as usize - bytes.as_ptr() as usize) {
             return Err(BARE_LF);
         }
         visit(Field { name, value: header.value })?;

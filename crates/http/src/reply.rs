@@ -2,7 +2,12 @@
 //!
 //! A [`Reader`] returns fields and content, for a proxy that forwards them. It is strict, because
 //! other recipients trust what it accepts. A [`Decoder`] checks and counts replies, for a load
-//! generator. It accepts what a browser would accept.
+//! generator. In a head it accepts what RFC 9112 permits a client to accept: LF alone as the end of a
+//! line (§2.2), folded lines (§5.2), and white space before a colon (§5.1).
+//!
+//! Both reject an ambiguous length, although browsers accept some of these replies: `Content-Length`
+//! beside `Transfer-Encoding`, which "ought to be handled as an error" (§6.3), `Transfer-Encoding` in
+//! HTTP/1.0, and `Content-Length` that is given twice. Both require CRLF in chunks and trailers.
 //!
 //! A [`Decoder`] follows the replies of one connection through the bytes as they arrive, and counts
 //! the content without storing it. A head that arrives complete, as nearly all do, is parsed in

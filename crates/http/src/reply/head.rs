@@ -32,7 +32,9 @@ impl Head {
         is_head_request: bool,
         limits: &Limits,
     ) -> Result<Option<(Self, usize)>, ReplyError> {
-        let Some(line) = StatusLine::parse(bytes, limits.request_line)? else { return Ok(None) };
+        let Some(line) = StatusLine::parse(bytes, limits.request_line, LineEnd::CrlfOrLf)? else {
+            return Ok(None);
+        };
         let mut framing_fields = MessageFraming::new();
         let from_section = &bytes[line.len..];
         let section_limits = SectionLimits::for_header(limits);
@@ -81,15 +83,27 @@ pub(super) fn add(framing_fields: &mut MessageFraming, field: Field<'_>) -> Resu
 pub(super) struct StatusLine {
     pub(super) version: Version,
     pub(super) status: u16,
-    /// The length including the CRLF.
+    /// The length including the line end.
     pub(super) len: usize,
+}
+
+/// What ends a line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum LineEnd {
+    Crlf,
+    /// A recipient may recognize LF alone (RFC 9112 §2.2).
+    CrlfOrLf,
 }
 
 impl StatusLine {
     /// Parses `HTTP-version SP status-code SP [ reason-phrase ] CRLF` (§4). A missing second space
     /// is accepted, because it does not change the meaning.
     #[inline]
-    pub(super) fn parse(bytes: &[u8], max: usize) -> Result<Option<Self>, ReplyError> {
+    pub(super) fn parse(
+        bytes: &[u8],
+        max: usize,
+        line_end: LineEnd,
+    ) -> Result<Option<Self>, ReplyError> {
         const PATTERN: &[u8] = b"HTTP/1.# ###";
         if !follows(PATTERN, bytes) {
             return Err(ReplyError::StatusLine);
@@ -99,8 +113,11 @@ impl StatusLine {
             let is_too_long = searched.len() < bytes.len();
             return if is_too_long { Err(ReplyError::StatusLine) } else { Ok(None) };
         };
-        let Some(reason) = bytes[..lf].strip_suffix(b"\r").and_then(|l| l.get(PATTERN.len()..))
-        else {
+        let line = match bytes[..lf].strip_suffix(b"\r") {
+            None if line_end == LineEnd::CrlfOrLf => Some(&bytes[..lf]),
+            line => line,
+        };
+        let Some(reason) = line.and_then(|line| line.get(PATTERN.len()..)) else {
             return Err(ReplyError::StatusLine);
         };
         let is_text = |&b: &u8| b == b'\t' || b >= b' ' && b != 0x7f;

@@ -12,7 +12,7 @@
 
 use super::{
     MAX_INTERIM, ReplyError,
-    head::{SWITCHING, StatusLine, add},
+    head::{LineEnd, SWITCHING, StatusLine, add},
     head_buffer::HeadBuffer,
 };
 use crate::{
@@ -359,7 +359,8 @@ impl Reader {
         max: usize,
     ) -> Result<Option<HeadInfo>, ReplyError> {
         let head_bytes = self.head_buffer.make_mutable(bytes, max);
-        let Some(line) = StatusLine::parse(head_bytes, self.limits.request_line)? else {
+        let max_line = self.limits.request_line;
+        let Some(line) = StatusLine::parse(head_bytes, max_line, LineEnd::Crlf)? else {
             return Ok(None);
         };
         let len = line.len + fields::strip_space_before_colons(&mut head_bytes[line.len..]);
@@ -401,7 +402,7 @@ impl HeadInfo {
         request_info: RequestInfo,
         limits: &Limits,
     ) -> Result<Option<Self>, ReplyError> {
-        let Some(line) = StatusLine::parse(head_bytes, limits.request_line)? else {
+        let Some(line) = StatusLine::parse(head_bytes, limits.request_line, LineEnd::Crlf)? else {
             return Ok(None);
         };
         // As a number it would have fewer digits than the three that a status line requires.

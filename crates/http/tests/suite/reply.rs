@@ -94,7 +94,6 @@ fn the_status_line_of_rfc_9112_4() {
         "HTTP/1.1  200 OK\r\n",
         "HTTP/1.1 20 OK\r\n",
         "HTTP/1.1 2000 OK\r\n",
-        "HTTP/1.1 200 OK\n",
         "HTTP/1.1 200 O\rK\r\n",
         "HTTP/1.1 200 O\0K\r\n",
         "HTTP/1.1 200OK\r\n",
@@ -136,6 +135,26 @@ fn white_space_before_a_colon_is_not_part_of_the_name() {
     is(&format!("{ok}Connection : close,\r\n b\r\nContent-Length: 0\r\n\r\n"), 200, 0, false);
 }
 
+/// A recipient may recognize LF alone as the end of a line of the head, as browsers do.
+#[test]
+fn a_bare_lf_ends_a_line_of_the_head_rfc_9112_2_2() {
+    is("HTTP/1.1 200 OK\nContent-Length: 5\n\nhello", 200, 5, true);
+    is("HTTP/1.1 200 OK\nContent-Length: 5\r\n\nhello", 200, 5, true);
+    is("HTTP/1.1 200 OK\r\nContent-Length: 5\n\r\nhello", 200, 5, true);
+    is("HTTP/1.1 200\n\nuntil the end", 200, 13, false);
+    is("HTTP/1.1 200 OK\n\r\n", 200, 0, false);
+    is("HTTP/1.1 204 No Content\r\n\n", 204, 0, true);
+    is("HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n1\r\na\r\n0\r\n\r\n", 200, 1, true);
+    is("HTTP/1.1 100 Continue\n\nHTTP/1.1 204 No Content\n\n", 204, 0, true);
+    // The other faults that a client may accept.
+    is("HTTP/1.1 200 OK\nA: b\n c\nContent-Length : 5\n\nhello", 200, 5, true);
+    is("HTTP/1.1 200 OK\nContent-Length:\n\t5\n \n\nhello", 200, 5, true);
+    // The content that follows looks like fields.
+    is("HTTP/1.1 200 OK\nContent-Length: 9\n\n a : b\n c", 200, 9, true);
+    let many = "A: b\n".repeat(100);
+    is(&format!("HTTP/1.1 200 OK\n{many}Content-Length: 1\n\nx"), 200, 1, true);
+}
+
 #[test]
 fn contradictions_and_broken_syntax_are_refused() {
     for rest in [
@@ -145,13 +164,14 @@ fn contradictions_and_broken_syntax_are_refused() {
         "Content-Length: +1\r\n\r\na",
         "Content-Length \r\n: 1\r\n\r\na",
         "Content Length : 1\r\n\r\na",
-        "Content-Length: 1\n\r\na",
-        "Content-Length: 1\r\n\na",
         " A: b\r\n\r\n",
         "A\r\n : b\r\n\r\n",
-        "A: b\r\n c\n\r\n",
         "Transfer-Encoding: chunked, gzip\r\n\r\n",
         "Transfer-Encoding: chunked\r\n\r\n1\nx\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked\n\n1\nx\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked\n\n0\r\n\n",
+        "A: b\rContent-Length: 1\n\na",
+        " A: b\n\n",
         "Transfer-Encoding: chunked\r\n\r\n1\r\nxy\r\n0\r\n\r\n",
     ] {
         let got = whole(&format!("HTTP/1.1 200 OK\r\n{rest}"));
