@@ -23,6 +23,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// The most sockets that are watched; each needs four bytes, beside the kernel's memory.
+const MAX_WATCHED: usize = 1 << 24;
 /// The most timed waits; each needs four bytes.
 const MAX_WAITS: usize = 4_000_000;
 /// The number of waits before the timed ones, in which caches and allocations reach a steady state.
@@ -99,34 +101,50 @@ pub struct WaitCost {
     pub cpu: Option<u32>,
 }
 
+impl WaitCost {
+    /// Finds settings that contradict each other.
+    ///
+    /// # Errors
+    /// An error that names the flag.
+    pub fn check(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            (1..=MAX_WATCHED).contains(&self.watched),
+            "--watched {}: from 1 to {MAX_WATCHED}",
+            self.watched
+        );
+        let ready = self.ready.of(self.watched);
+        anyhow::ensure!(
+            (1..=self.watched).contains(&ready),
+            "--ready {ready}: from 1 to --watched {}",
+            self.watched
+        );
+        anyhow::ensure!(
+            self.changes <= self.watched - ready,
+            "--changes {}: at most {}, those watched and not made ready",
+            self.changes,
+            self.watched - ready
+        );
+        anyhow::ensure!(self.waits != Some(0), "--waits 0: at least one");
+        if let Some(cpu) = self.cpu {
+            let is_possible = (cpu as usize) < rustix::thread::CpuSet::MAX_CPU;
+            anyhow::ensure!(is_possible, "--pin {cpu}: no such CPU");
+        }
+        Ok(())
+    }
+}
+
 /// Measures the wait and returns one JSON document: `valid`, `mechanism_spec`, `waits`, `events`, `wait_ns`
 /// (`mean`, `p50`, `p90`, `p99`, `max`), `system_calls`, the mechanism's own `details`, and `counted`
 /// (`waits`, `kernel_calls`).
 ///
 /// # Errors
-/// When the mechanism is not available or cannot watch so many sockets, when there are too few descriptors,
-/// when the mechanism does not report a ready socket, or when the kernel cannot count the calls.
+/// The errors of [`WaitCost::check`]; when the mechanism is not available or cannot watch so many sockets,
+/// when there are too few descriptors, when the mechanism does not report a ready socket, or when the kernel
+/// cannot count the calls.
 pub fn measure(what: &WaitCost) -> anyhow::Result<Json> {
-    anyhow::ensure!(what.watched >= 1, "--watched: at least one");
-    let ready = what.ready.of(what.watched);
-    anyhow::ensure!(
-        (1..=what.watched).contains(&ready),
-        "--ready {ready}: from 1 to --watched {}",
-        what.watched
-    );
-    anyhow::ensure!(
-        what.changes <= what.watched - ready,
-        "--changes {}: at most {}, those watched and not made ready",
-        what.changes,
-        what.watched - ready
-    );
-    anyhow::ensure!(what.waits != Some(0), "--waits 0: at least one");
+    what.check()?;
     if let Some(cpu) = what.cpu {
         let mut set = rustix::thread::CpuSet::new();
-        anyhow::ensure!(
-            (cpu as usize) < rustix::thread::CpuSet::MAX_CPU,
-            "--pin {cpu}: no such CPU"
-        );
         set.set(cpu as usize);
         rustix::thread::sched_setaffinity(None, &set).with_context(|| format!("--pin {cpu}"))?;
     }
@@ -435,7 +453,7 @@ mod tests {
     #[test]
     fn limits_are_named() {
         let message = |watched, ready| format!("{:#}", cost("poll", watched, ready).unwrap_err());
-        assert_eq!(message(0, 0), "--watched: at least one");
+        assert_eq!(message(0, 0), "--watched 0: from 1 to 16777216");
         assert_eq!(message(5, 6), "--ready 6: from 1 to --watched 5");
         let select = format!("{:#}", cost("select", 1_100, 1).unwrap_err());
         assert!(select.contains("select holds descriptors below 1024"), "{select}");

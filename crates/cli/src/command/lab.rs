@@ -144,7 +144,10 @@ In the guest of `pollux vm`, which has kprobes, also:
   pollux lab wait-cost --mechanism poll --watched 500 --kernel-calls tcp_poll
 
 Prints one JSON document. Only the wait and the delivery of its events are
-timed.")]
+timed.
+
+Exit status: 0 when the wait was measured, 1 when the measurement failed, 2 for
+a usage error.")]
 struct WaitCostArgs {
     /// NAME[:KEY=VALUE,…] (see `pollux doctor`)
     #[arg(long, value_name = "NAME", hide_possible_values = true,
@@ -272,7 +275,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Subcommand::List => list(),
         Subcommand::Run(args) => measure(&args),
         Subcommand::WaitCost(args) => {
-            let document = wait_cost::measure(&WaitCost {
+            let question = WaitCost {
                 mechanism: args.mechanism,
                 watched: args.watched,
                 ready: args.ready,
@@ -282,7 +285,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
                 kernel_calls: args.kernel_calls,
                 seed: args.seed,
                 cpu: args.pin,
-            })?;
+            };
+            question.check().map_err(|error| UsageError::new(format!("{error:#}")))?;
+            let document = wait_cost::measure(&question)?;
             print_all(&format!("{document}\n"))?;
             Ok(ExitCode::SUCCESS)
         }

@@ -373,6 +373,26 @@ fn the_cost_of_a_wait_is_one_document() {
     assert!(!document["system_calls"].as_object().unwrap().is_empty());
 }
 
+/// Regression test: these had exit status 1, and so many sockets aborted the program.
+#[test]
+fn a_wait_that_cannot_be_measured_is_a_usage_error() {
+    let directory = tempfile::tempdir().unwrap();
+    for (arguments, says) in [
+        (["--watched", "0", "--waits", "1"], "--watched 0: from 1 to"),
+        (["--watched", "99999999999999", "--waits", "1"], "--watched 99999999999999: from 1 to"),
+        (["--watched", "5", "--ready", "6"], "--ready 6: from 1 to --watched 5"),
+        (["--watched", "5", "--changes", "5"], "--changes 5: at most 4"),
+        (["--watched", "5", "--waits", "0"], "--waits 0: at least one"),
+        (["--watched", "5", "--pin", "99999"], "--pin 99999: no such CPU"),
+    ] {
+        let all = [&["lab", "wait-cost", "--mechanism", "epoll"][..], &arguments].concat();
+        let output = run(&all, directory.path());
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(says), "{stderr}");
+    }
+}
+
 #[test]
 fn a_low_soft_limit_on_descriptors_is_raised() {
     let output = Command::new("sh")
