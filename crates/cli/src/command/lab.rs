@@ -298,7 +298,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Subcommand::Law { directory, rest, predict, diagrams } => {
             let mut outcome = journal::read_judged(&directory)?;
             if let Some(rest) = rest {
-                outcome.runs.extend(journal::read_judged(&rest)?.runs);
+                fit::add(&mut outcome, journal::read_judged(&rest)?)?;
             }
             let fits = fit::of(&outcome, fit::SEED);
             anyhow::ensure!(

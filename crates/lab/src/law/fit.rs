@@ -117,6 +117,25 @@ pub fn is_for_fit(seed: u64, name: &str) -> bool {
     (hash >> 32) % FIT_PART == 0
 }
 
+/// Adds the runs of `rest`, which measured cells that are not for the fit.
+///
+/// # Errors
+/// When the results are of different experiments, or `rest` measured no cell of `outcome`.
+pub fn add(outcome: &mut Outcome, rest: Outcome) -> anyhow::Result<()> {
+    let (id, other) = (&outcome.experiment.id, &rest.experiment.id);
+    anyhow::ensure!(
+        id == other,
+        "{id} and {other} are different experiments: the law of one predicts nothing in the other"
+    );
+    let points = plan::points(&outcome.dimensions);
+    anyhow::ensure!(
+        rest.runs.iter().any(|run| points.contains(&run.cell.point)),
+        "the second result has no cell of the first: `pollux lab run --rates-of` gives it the same rates"
+    );
+    outcome.runs.extend(rest.runs);
+    Ok(())
+}
+
 /// Fits every variant of `outcome` that has enough cells.
 pub fn of(outcome: &Outcome, seed: u64) -> Vec<Fit> {
     let names = outcome.variants.iter().map(|variant| variant.name.as_str());

@@ -4,6 +4,7 @@
 use pollux_lab::{
     environment::Environment,
     experiment::{self, Form, Select, Threshold, Value},
+    law::fit,
     measure::Raw,
     plan::{Cell, Point, points, rate_dimension},
     report::{
@@ -452,4 +453,21 @@ fn what_is_kept_is_judged_by_todays_claims() {
         outcome.notes.iter().filter(|note| note.contains("stored with it")).count()
     };
     assert_eq!((notes(&read), notes(&reread(&read))), (1, 1));
+}
+
+/// Regression test: the runs of any experiment were once added, and the law predicted cells that nothing had measured.
+#[test]
+fn the_law_takes_a_second_result_of_the_same_experiment_only() {
+    let mut outcome = sample();
+    let runs = outcome.runs.len();
+    let mut refusal = |rest| fit::add(&mut outcome, rest).unwrap_err().to_string();
+    let other = Outcome { experiment: experiment::find("capacity").unwrap(), ..sample() };
+    assert!(refusal(other).contains("idle and capacity are different experiments"));
+    let mut other = sample();
+    for run in &mut other.runs {
+        run.cell.point.insert("rate".into(), Value::Number(2_001.0));
+    }
+    assert!(refusal(other).contains("no cell of the first"));
+    fit::add(&mut outcome, sample()).unwrap();
+    assert_eq!(outcome.runs.len(), 2 * runs);
 }
