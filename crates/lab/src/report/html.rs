@@ -34,7 +34,7 @@ const PARTS: [(&str, &str); 8] = [
 pub fn page(outcome: &Outcome, drawn: &[(Panel<'_>, String)], files: &Files) -> String {
     let experiment = &outcome.experiment;
     let mut page = begin(&escape(&experiment.title));
-    head(&mut page, outcome);
+    head(&mut page, outcome, !drawn.is_empty());
     if !drawn.is_empty() {
         page.push_str(
             "<h2 id=\"figures\">Figures</h2>\n<p class=\"soft\">A point is the mean over the blocks (the \
@@ -82,7 +82,7 @@ fn paragraphs(page: &mut String, text: &str) {
     }
 }
 
-fn head(page: &mut String, outcome: &Outcome) {
+fn head(page: &mut String, outcome: &Outcome, has_figures: bool) {
     let experiment = &outcome.experiment;
     let form = if outcome.quick { "quick form" } else { "full form" };
     let blocks = outcome.runs.iter().map(|run| run.block + 1).max().unwrap_or(0);
@@ -100,7 +100,7 @@ fn head(page: &mut String, outcome: &Outcome) {
     page.push_str("<nav>");
     let is_there = |anchor: &str| match anchor {
         "claims" => !outcome.claims.is_empty(),
-        "figures" | "cells" => !experiment.figure.is_empty(),
+        "figures" | "cells" => has_figures,
         _ => true,
     };
     for (anchor, name) in PARTS.into_iter().filter(|(anchor, _)| is_there(anchor)) {

@@ -171,6 +171,24 @@ fn links_to_files_are_not_dead() {
     }
 }
 
+/// Regression test: the links to the figures and their cells once led nowhere if there was nothing to draw.
+#[test]
+fn links_within_the_page_are_not_dead() {
+    let (dimensions, cells, runs) = (Vec::new(), Vec::new(), Vec::new());
+    let nothing = Outcome { dimensions, cells, runs, ..sample() };
+    for (outcome, has_figures) in [(sample(), true), (nothing, false)] {
+        let directory = tempfile::tempdir().unwrap();
+        let page = fs::read_to_string(report::write(&outcome, directory.path()).unwrap()).unwrap();
+        let links = page.split("href=\"#").skip(1).map(|rest| rest.split('"').next().unwrap());
+        for part in links {
+            assert!(page.contains(&format!("id=\"{part}\"")), "{part}");
+        }
+        for part in ["figures", "cells"] {
+            assert_eq!(page.contains(&format!("href=\"#{part}\"")), has_figures, "{part}");
+        }
+    }
+}
+
 #[test]
 fn the_page_of_an_archive_has_the_same_order() {
     let directory = tempfile::tempdir().unwrap();
