@@ -244,7 +244,9 @@ impl Member {
                 .send(&ToLeader::Orphaned { since_ns: gone_ns + offset.monotonic_ns })?;
         }
         self.connection.send(&ToLeader::Result { offset, interrupted, measured })?;
-        match self.connection.wait(Some(PATIENCE), |leader_state| {
+        // Rank 0 may wait for other ranks, and writes the report first. If its host vanishes, the connection
+        // ends.
+        match self.connection.wait(None, |leader_state| {
             (leader_state.bye || leader_state.aborted.is_some()).then_some(())
         }) {
             Some(()) => Ok(()),
