@@ -1,9 +1,13 @@
 //! The log of updates: each publication is appended once, and every subscriber reads it from its own
 //! position.
 
-use crate::{limits::Limits, update::Update};
+use crate::{
+    limits::{BACKWARD_SCAN, Limits},
+    update::Update,
+};
 use std::{
     collections::{HashMap, VecDeque},
+    iter,
     sync::Arc,
     time::Duration,
 };
@@ -18,6 +22,8 @@ pub struct History {
     /// The sequence of the first entry, or of the next update if the log is empty.
     first: Sequence,
     by_id: HashMap<Arc<str>, Sequence>,
+    /// The previous use of an id that is used again, by the position of the next one.
+    reused: HashMap<Sequence, Sequence>,
     bytes: usize,
     max_updates: usize,
     max_bytes: usize,
@@ -49,6 +55,7 @@ impl History {
             entries: VecDeque::new(),
             first: 1,
             by_id: HashMap::new(),
+            reused: HashMap::new(),
             bytes: 0,
             max_updates: limits.history_updates.max(1),
             max_bytes: limits.history_bytes,
@@ -62,9 +69,9 @@ impl History {
     pub fn append(&mut self, update: Arc<Update>, at: Duration) -> Sequence {
         let sequence = self.next();
         self.bytes += update.bytes();
-        // An id that is used twice means its last use: a subscriber that sends it has received that
-        // update.
-        self.by_id.insert(Arc::clone(&update.id), sequence);
+        if let Some(former) = self.by_id.insert(Arc::clone(&update.id), sequence) {
+            self.reused.insert(sequence, former);
+        }
         self.entries.push_back(Entry { update, at });
         while self.entries.len() > 1
             && (self.entries.len() > self.max_updates || self.bytes > self.max_bytes)
@@ -79,9 +86,7 @@ impl History {
     /// positions were removed from that log already, so they count as removed from this one, too.
     pub fn append_at(&mut self, sequence: Sequence, update: Arc<Update>, at: Duration) {
         if sequence > self.next() {
-            self.entries.clear();
-            self.by_id.clear();
-            self.bytes = 0;
+            self.clear();
             self.first = sequence;
         }
         if sequence == self.next() {
@@ -93,10 +98,15 @@ impl History {
     /// had been published there: subscribers that have everything until now have lost something.
     pub fn leave_gap(&mut self) {
         let next = self.next() + 1;
+        self.clear();
+        self.first = next;
+    }
+
+    fn clear(&mut self) {
         self.entries.clear();
         self.by_id.clear();
+        self.reused.clear();
         self.bytes = 0;
-        self.first = next;
     }
 
     /// Begins at a position that another log has reached. Does nothing unless the history is empty.
@@ -120,6 +130,10 @@ impl History {
         self.bytes -= entry.update.bytes();
         if self.by_id.get(&entry.update.id) == Some(&self.first) {
             self.by_id.remove(&entry.update.id);
+        }
+        // Most publishers use no id again.
+        if !self.reused.is_empty() {
+            self.reused.remove(&self.first);
         }
         self.first += 1;
     }
@@ -179,6 +193,21 @@ impl History {
             Some(sequence) => Start { cursor: *sequence, found: true },
             None => Start { cursor: self.first - 1, found: false },
         }
+    }
+
+    /// Returns the same for a subscriber that `reads` only some updates. Publishers may use an id again, such as the version
+    /// of each topic. A subscriber that sends it has received one of the updates that it reads, so the last of these counts:
+    /// behind another update it would lose some.
+    #[must_use]
+    pub fn start_of(&self, last_event_id: &str, mut reads: impl FnMut(&Update) -> bool) -> Start {
+        let start = self.start(last_event_id);
+        if !start.found || !self.reused.contains_key(&start.cursor) {
+            return start;
+        }
+        let uses = iter::successors(Some(start.cursor), |next| self.reused.get(next).copied());
+        let mut uses = uses.take(BACKWARD_SCAN).take_while(|at| *at >= self.first);
+        let read = uses.find(|at| self.get(*at).is_some_and(|update| reads(update)));
+        Start { cursor: read.unwrap_or(start.cursor), found: true }
     }
 
     /// The value of the response's `Last-Event-ID` for a subscriber that begins here: the id of
@@ -310,6 +339,31 @@ mod tests {
         assert_eq!(history.start("a"), Start { cursor: 3, found: true });
     }
 
+    #[test]
+    fn of_an_id_that_is_used_again_the_last_use_that_is_read_counts() {
+        let of = |topic: &str, id: &str| {
+            let topics = vec![topic.to_owned()];
+            Arc::new(Update::new(id, &Publication { topics, ..Publication::default() }))
+        };
+        let reads = |topic: &'static str| move |update: &Update| *update.topics[0] == *topic;
+        let mut history = history(3);
+        for (topic, id) in [("a", "1"), ("a", "2"), ("b", "1")] {
+            history.append(of(topic, id), NOW);
+        }
+        // Regression: the subscriber of `a` began behind the update of `b`, and lost its own second one.
+        assert_eq!(history.start_of("1", reads("a")), Start { cursor: 1, found: true });
+        assert_eq!(history.start_of("1", reads("b")), Start { cursor: 3, found: true });
+        assert_eq!(history.start_of("1", reads("none")), Start { cursor: 3, found: true });
+        assert_eq!(history.start_of("x", reads("a")), Start { cursor: 0, found: false });
+        // What has left the history no longer counts.
+        history.append(of("a", "3"), NOW);
+        assert_eq!(history.start_of("1", reads("a")), Start { cursor: 3, found: true });
+        (4..7).for_each(|id| {
+            history.append(of("a", &id.to_string()), NOW);
+        });
+        assert!(history.reused.is_empty());
+    }
+
     proptest! {
         #[test]
         fn positions_and_ids_agree(ids in prop::collection::vec(0..20u32, 1..100), bound in 1..20usize) {
@@ -326,6 +380,7 @@ mod tests {
                 prop_assert!(start.found && start.cursor >= sequence);
             }
             prop_assert!(history.by_id.len() <= history.size().0);
+            prop_assert!(history.reused.len() <= history.size().0);
         }
     }
 }

@@ -203,9 +203,8 @@ impl Hub {
         let Return { mut candidate, wait } = *back;
         candidate.cursor = self.last();
         if let Some(id) = &candidate.id {
-            let start = self.history.start(id);
-            let (cursor, last_id) = self.start_of(start, &candidate.audience);
-            (candidate.cursor, candidate.last_id) = (cursor, Some(last_id));
+            let (start, last_id) = self.start_of(id, &candidate.audience);
+            (candidate.cursor, candidate.last_id) = (start.cursor, Some(last_id));
         }
         self.admit_subscriber(context, responder, candidate, wait, response)
     }
@@ -324,9 +323,8 @@ impl Hub {
         let id = ids.find(|id| !id.is_empty());
         let (mut cursor, mut last_id, mut is_known) = (self.last(), None, false);
         if let Some(id) = &id {
-            let start = self.history.start(id);
-            let (at, name) = self.start_of(start, &audience);
-            (cursor, last_id, is_known) = (at, Some(name), start.found);
+            let (start, name) = self.start_of(id, &audience);
+            (cursor, last_id, is_known) = (start.cursor, Some(name), start.found);
         } else if is_named {
             // A client that has no update yet sends the field or the parameter without a value.
             last_id = Some("earliest".into());
@@ -334,10 +332,12 @@ impl Hub {
         Ok(Candidate { query, audience, access, cursor, last_id, id, is_known, has_query_token })
     }
 
-    /// Returns the cursor of a returning subscriber, and the identifier for the response.
-    fn start_of(&self, start: Start, audience: &Audience) -> (Sequence, Arc<str>) {
-        let visible = |update: &Update| audience.may_read(update, &self.shared.url);
-        (start.cursor, self.history.response_id(start, BACKWARD_SCAN, visible))
+    /// Returns where a subscriber begins that returns with this identifier, and the identifier for the response.
+    fn start_of(&self, id: &str, audience: &Audience) -> (Start, Arc<str>) {
+        let url = &self.shared.url;
+        let start = self.history.start_of(id, |update| audience.reads(update, url));
+        let visible = |update: &Update| audience.may_read(update, url);
+        (start, self.history.response_id(start, BACKWARD_SCAN, visible))
     }
 
     /// Counts the subscriber among those of its address, if their number is limited.

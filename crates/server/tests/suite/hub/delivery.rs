@@ -124,6 +124,22 @@ fn a_reconnect_gets_what_was_missed_once_and_in_order() {
     expect(&mut empty_field, 8);
 }
 
+/// Regression: the update of another topic with the same identifier counted, and the updates before it were lost.
+#[test]
+fn an_identifier_may_be_that_of_each_topic() {
+    let hub = Hub::open();
+    for (topic, id) in [("a", 1), ("a", 2), ("b", 1)] {
+        assert_eq!(hub.post(&format!("topic={topic}&id={id}&data={topic}{id}"), &[]).status, 200);
+    }
+    for (query, missed) in [("match=a", Some("a2")), ("match=b", None), ("match=*", None)] {
+        let fields = ["Last-Event-ID: 1", "Prefer: wait=0"];
+        let reply = hub.request("GET", &format!("{PATH}?{query}"), &fields);
+        assert_eq!(reply.field("mercure-last-event-id"), Some("1"));
+        let expected = missed.map(|data| format!("id: 2\ndata: {data}\n\n")).unwrap_or_default();
+        assert_eq!(reply.text(), expected, "{query}");
+    }
+}
+
 /// Regression: a heartbeat ended a long poll before its time was over.
 #[test]
 fn a_long_poll_outlasts_heartbeats() {
