@@ -12,6 +12,10 @@ use std::fmt;
 
 /// The fewest bytes of a secret (RFC 7518 §3.2: as many as the hash has).
 const SECRET_BYTES: usize = 32;
+/// The beginning of a key in PEM.
+const PEM: &[u8] = b"-----BEGIN ";
+/// What some editors write before a text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Why a text is no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,6 +24,12 @@ pub enum KeyError {
     /// A secret is too short to resist a search.
     #[error("the secret is shorter than {SECRET_BYTES} bytes: use a longer one")]
     Short,
+    /// A public key that is neither PEM nor a JWK.
+    #[error(
+        "this is a public key, and anybody could sign if it were a secret: write it as PEM with \
+         `openssl pkey -pubin`, or as a JWK set"
+    )]
+    Public,
     /// A PEM text that is none of the kinds of key.
     #[error("the PEM text is no RSA, P-256 or Ed25519 public key")]
     Pem,
@@ -62,18 +72,23 @@ impl fmt::Debug for KeySet {
 }
 
 impl KeySet {
-    /// Parses keys: a JWK or a JWK set (JSON), a public key (PEM), or else a secret for HS256.
-    /// White space at the end is no part of a secret: editors add it.
+    /// Parses keys: a JWK or a JWK set (JSON), a public key (PEM), or else a secret for HS256. Text before the PEM, such as
+    /// a comment, is ignored (RFC 7468 §2). White space at the end is no part of a secret: editors add it.
     ///
     /// # Errors
-    /// The text is none of them, a secret of fewer than 32 bytes, or a key with which no signature can be verified.
+    /// The text is none of them, a secret of fewer than 32 bytes, a public key in another form, or a key with which no
+    /// signature can be verified.
     pub fn parse(text: &[u8]) -> Result<Self, KeyError> {
+        let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
         let trimmed = text.trim_ascii();
         if trimmed.starts_with(b"{") {
             return Self::from_json(trimmed);
         }
-        if trimmed.starts_with(b"-----BEGIN ") {
-            return Self::from_pem(trimmed);
+        if let Some(at) = trimmed.windows(PEM.len()).position(|part| part == PEM) {
+            return Self::from_pem(&trimmed[at..]);
+        }
+        if is_public(text) {
+            return Err(KeyError::Public);
         }
         let secret = text.trim_ascii_end();
         if secret.len() < SECRET_BYTES {
@@ -167,6 +182,23 @@ impl KeySet {
         let (_, claims) = message.rsplit_once('.')?;
         serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
     }
+}
+
+/// Whether a text is a public key in a form that is not read: of OpenSSH, a list of JWKs, or DER. As a secret it would let
+/// everybody sign who knows the key.
+fn is_public(text: &[u8]) -> bool {
+    let is_list = || serde_json::from_slice::<Vec<Value>>(text).is_ok();
+    // A SEQUENCE whose length is that of the rest (X.690 §8.1.3).
+    let is_der = || match text {
+        [0x30, length @ ..=0x7f, rest @ ..] | [0x30, 0x81, length, rest @ ..] => {
+            rest.len() == usize::from(*length)
+        }
+        [0x30, 0x82, high, low, rest @ ..] => {
+            rest.len() == usize::from(u16::from_be_bytes([*high, *low]))
+        }
+        _ => false,
+    };
+    text.starts_with(b"ssh-") || text.starts_with(b"ecdsa-sha2-") || is_list() || is_der()
 }
 
 impl Key {

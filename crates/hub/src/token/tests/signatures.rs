@@ -110,6 +110,34 @@ fn a_public_key_is_no_secret() {
     }
 }
 
+/// Regression: with a comment or a byte order mark before it, a public key was the secret of HS256. Everybody who knew the
+/// key could sign.
+#[test]
+fn text_before_a_public_key_makes_it_no_secret() {
+    for signer in &signers()[1..] {
+        for before in ["# of login.example\n", "\u{feff}", "Bag Attributes\n    friendlyName: x\n"]
+        {
+            let text = [before.as_bytes(), signer.key].concat();
+            assert!(accepts(&text, &token(signer.algorithm, &signer.sign)), "{before:?}");
+            let forged = token("HS256", |message| hs256(text.trim_ascii_end(), message));
+            assert!(!accepts(&text, &forged), "{before:?}");
+        }
+        let der = der(std::str::from_utf8(signer.key).unwrap());
+        assert_eq!(KeySet::parse(&der).unwrap_err(), KeyError::Public, "{}", signer.algorithm);
+    }
+    let jwk = r#"{"kty":"EC","crv":"P-256","x":"0","y":"0","use":"sig"}"#;
+    for public in [
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA me\n",
+        &format!("[{jwk}]\n"),
+    ] {
+        assert_eq!(KeySet::parse(public.as_bytes()).unwrap_err(), KeyError::Public, "{public}");
+    }
+    assert_eq!(KeySet::parse(format!("\u{feff}{jwk}").as_bytes()).unwrap_err(), KeyError::None);
+    // A secret may begin like DER.
+    let secret = [&[0x30, 0x1d][..], SECRET].concat();
+    assert!(accepts(&secret, &token("HS256", |message| hs256(&secret, message))));
+}
+
 #[test]
 fn nothing_can_be_changed_after_the_signature() {
     for signer in &signers() {
