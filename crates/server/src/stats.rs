@@ -135,6 +135,14 @@ impl Statistics {
                 counts[Counter::OriginRetries],
             ));
         }
+        let refused: Vec<_> = counts
+            .iter()
+            .filter(|(counter, count)| counter.group() == "clients" && *count > 0)
+            .map(|(counter, count)| format!("{count} {}", counter.key().replace('_', " ")))
+            .collect();
+        if !refused.is_empty() {
+            text.push_str(&format!("clients refused: {}\n", refused.join(", ")));
+        }
         if let Some(cache) = &self.cache
             && cache.iter().any(|(_, value)| value > 0)
         {
@@ -188,6 +196,17 @@ mod tests {
         }
         assert_eq!(line["system_calls"]["recvfrom"], json!({ "count": 7, "ns": 99 }));
         assert_eq!(line["details"], json!({ "hints": 12 }));
+    }
+
+    /// Regression: the text said that none was refused, since it had no counts of limits and lists.
+    #[test]
+    fn refused_clients_are_named_with_their_reasons() {
+        let mut counts = Counts::default();
+        assert!(!Statistics { counts, ..Statistics::default() }.to_text().contains("clients"));
+        counts[Counter::OverConnections] = 2;
+        counts[Counter::Denied] = 1;
+        let text = Statistics { counts, ..Statistics::default() }.to_text();
+        assert!(text.contains("2 over connections") && text.contains("1 denied"), "{text}");
     }
 
     /// Regression: they were below the heading of the cache.
