@@ -3,7 +3,7 @@
 use super::say;
 use crate::{
     Server, Settings,
-    config::{Architecture, Listen, SiteConfig},
+    config::{Architecture, HubConfig, Listen, SiteConfig},
     settings::{FrontendConfig, GuestbookConfig},
 };
 
@@ -12,7 +12,7 @@ pub(super) struct Announcement {
     tls: bool,
     /// The content that is served: that of the only site, or the number of sites.
     subject: String,
-    /// The origins and the guestbook; with several sites, the names and the content of each site
+    /// The origins, handovers, guestbook and hub; with several sites, the names and the content of each site
     /// come first.
     details: Vec<String>,
 }
@@ -22,7 +22,7 @@ impl Announcement {
         let frontend = config.frontend.as_deref();
         let default =
             content(&config.site, frontend, config.guestbook.is_some(), config.hub.is_some());
-        let default_details = details(frontend, config.guestbook.as_deref());
+        let default_details = details(frontend, config.guestbook.as_deref(), config.hub.as_deref());
         let tls = config.tls.is_some();
         if config.hosts.is_empty() {
             return Self { tls, subject: default, details: default_details };
@@ -37,7 +37,8 @@ impl Announcement {
             let frontend = host.frontend.as_deref();
             let content = content(&host.site, frontend, host.guestbook.is_some(), false);
             lines.push(format!("{}: {content}", host.names.join(", ")));
-            lines.extend(details(frontend, host.guestbook.as_deref()).into_iter().map(indented));
+            let details = details(frontend, host.guestbook.as_deref(), None);
+            lines.extend(details.into_iter().map(indented));
         }
         Self { tls, subject: format!("{} sites", config.hosts.len() + 1), details: lines }
     }
@@ -47,9 +48,10 @@ impl Announcement {
         let workers = server.workers().len();
         let how = match server.architecture() {
             Architecture::Event => server.mechanism().to_string(),
-            Architecture::Forking => "forking".into(),
             Architecture::Preforked => format!("preforked, {workers} processes"),
-            threads => format!("{threads}, {workers} threads"),
+            Architecture::Prethreaded => format!("prethreaded, {workers} threads"),
+            // The number of workers is that of the clients.
+            one_by_one => one_by_one.to_string(),
         };
         for address in server.addresses() {
             let scheme = match (address, self.tls) {
@@ -70,15 +72,28 @@ fn indented(line: String) -> String {
     format!("  {line}")
 }
 
-/// Returns the messages about the origins of a site and about its guestbook.
-fn details(frontend: Option<&FrontendConfig>, guestbook: Option<&GuestbookConfig>) -> Vec<String> {
+/// Returns the messages about the origins of a site, its handovers, its guestbook and its hub.
+fn details(
+    frontend: Option<&FrontendConfig>,
+    guestbook: Option<&GuestbookConfig>,
+    hub: Option<&HubConfig>,
+) -> Vec<String> {
     let routes = frontend.iter().flat_map(|frontend| &frontend.routes);
     let origins = routes.map(|route| match &route.prefix {
         Some(prefix) => format!("{prefix}/ is passed on to {}", route.origin),
         None => format!("paths that are not found here are passed on to {}", route.origin),
     });
+    let handovers = frontend.iter().flat_map(|frontend| &frontend.handovers);
+    let handovers = handovers.map(|handover| {
+        let path = handover.path.display();
+        match &handover.prefix {
+            Some(prefix) => format!("{prefix}/ is handed over to {path}"),
+            None => format!("paths that are not found here are handed over to {path}"),
+        }
+    });
     let guestbook = guestbook.map(|it| format!("its guestbook is at {}, on {}", it.path, it.store));
-    origins.chain(guestbook).collect()
+    let hub = hub.map(|hub| format!("its hub is at {}", hub.path));
+    origins.chain(handovers).chain(guestbook).chain(hub).collect()
 }
 
 /// Returns a description of a site's content.
@@ -100,7 +115,6 @@ fn content(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::HubConfig;
     use std::sync::Arc;
 
     /// Regression: a server with nothing but a hub announced a guestbook.
@@ -110,5 +124,17 @@ mod tests {
         config.site.directory = None;
         config.hub = Some(Arc::new(HubConfig::new("/hub")));
         assert_eq!(Announcement::new(&config).subject, "a hub");
+    }
+
+    /// Regression: the lines of the start named origins and the guestbook only.
+    #[test]
+    fn hubs_and_handovers_are_announced() {
+        let mut config = Settings::new(".");
+        config.hub = Some(Arc::new(HubConfig::new("/hub")));
+        let mut frontend = FrontendConfig::new(Vec::new());
+        frontend.handovers = vec!["/x=unix:/run/a".parse().unwrap()];
+        config.frontend = Some(Arc::new(frontend));
+        let details = Announcement::new(&config).details;
+        assert_eq!(details, ["/x/ is handed over to /run/a", "its hub is at /hub"]);
     }
 }

@@ -209,7 +209,7 @@ fn connections(snapshot: &Snapshot, all: &mut Vec<Family>) {
         ),
         counter(
             "pollux_access_log_lines_dropped",
-            "Lines of the access log that were dropped, because its target was behind.",
+            "Lines of the access log that were dropped, because its target was behind or failed.",
             single(counts[Counter::LogLinesDropped]),
         ),
     ]);
