@@ -25,6 +25,8 @@ const FORKING_HANDOVER: &str = "architecture = \"forking\"\n[[site]]\nhandover =
 const ADMIN_AT_LISTEN: &str = "listen = [\":80\"]\nadmin = \"[::]:80\"\n[[site]]\nroot = \"x\"";
 const FORKING_ADMIN: &str = "architecture = \"forking\"\nadmin = \":1\"\n[[site]]\nroot = \"x\"";
 const PUBLIC_HUB: &str = "listen = [\":80\"]\n[hub]\nanonymous = true\npublish-anonymous = true";
+const CACHES: &str = "[[site]]\norigin = [\"http://a\"]\ncache = \"1M\"\ncache-dir = \"c\"\n\
+     [[site]]\nnames = [\"b\"]\norigin = [\"http://a\"]\ncache = \"1M\"\ncache-dir = \"c\"\n";
 const TLS_HANDOVER: &str = "tls = \"self-signed\"\n[[site]]\nhandover = [\"/x=unix:/a\"]";
 const ITERATIVE_HUB: &str = "architecture = \"iterative\"\n[hub]\njwt-key = \"k\"";
 
@@ -56,6 +58,7 @@ fn every_fault_has_its_place_and_a_way_out() {
         ("pool = 3\n[[site]]\nroot = \"x\"", "p.toml:1:1:", "preforked"),
         ("[[site]]\nroot = \"x\"\ncache = \"1M\"", "p.toml:3:1:", "origin"),
         ("[[site]]\nnames = [\"a\"]", "p.toml:1:1:", "serves nothing"),
+        (CACHES, "p.toml:9:1:", "another site has this folder"),
         (TLS_HANDOVER, "p.toml:3:1:", "use `origin`"),
         (ADMIN_AT_LISTEN, "p.toml:2:1:", "listened on already"),
         (FORKING_ADMIN, "p.toml:2:1:", "forking cannot have beside its processes"),

@@ -115,6 +115,7 @@ impl Config {
         self.check_updates(&mut faults);
         self.check_names(&mut faults);
         self.check_guestbooks(&mut faults);
+        self.check_cache_folders(&mut faults);
         if faults.0.is_empty() { Ok(()) } else { Err(faults.0) }
     }
 
@@ -252,6 +253,22 @@ impl Config {
                 &[Key::Name("site"), Key::Index(index), Key::Name("guestbook")],
                 "another site has a guestbook already",
                 "one site of a server can have a guestbook",
+            );
+        }
+    }
+
+    /// Checks that no two caches have the same folder, which only one of them can use.
+    fn check_cache_folders(&self, faults: &mut Faults) {
+        for (index, site) in self.site.iter().enumerate() {
+            let Some(folder) = site.cache.and(site.cache_dir.as_ref()) else { continue };
+            let is_same = |other: &SiteSection| {
+                other.cache.is_some() && other.cache_dir.as_ref() == Some(folder)
+            };
+            faults.check(
+                !self.site[..index].iter().any(is_same),
+                &[Key::Name("site"), Key::Index(index), Key::Name("cache-dir")],
+                "the cache of another site has this folder",
+                "name another folder for each cache",
             );
         }
     }
