@@ -62,6 +62,8 @@ pub struct Sources {
     keys: BTreeMap<String, usize>,
     /// For each site, its file and its number in that file.
     sites: Vec<(usize, usize)>,
+    /// The patterns of `include`, which may match other files later.
+    patterns: Vec<PathBuf>,
 }
 
 impl Config {
@@ -141,6 +143,9 @@ impl Sources {
         let mut merged = Table::new();
         for pattern in &own.include {
             const HELP: &str = "paths of include are relative to the file that includes";
+            if pattern.as_os_str().as_encoded_bytes().contains(&b'*') {
+                self.patterns.push(directory.join(pattern));
+            }
             let files = expand(directory, pattern).map_err(|error| {
                 let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
                 let help = if is_denied { DENIED } else { HELP };
@@ -222,6 +227,11 @@ impl Sources {
         };
         let source = self.files.get(file)?;
         Some((source, offset(&source.text, &key)))
+    }
+
+    /// Returns the patterns of `include`, whether or not there are files for them.
+    pub fn patterns(&self) -> impl Iterator<Item = &Path> {
+        self.patterns.iter().map(PathBuf::as_path)
     }
 
     /// Returns the files that were read, the first one first.

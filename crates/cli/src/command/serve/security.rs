@@ -84,6 +84,10 @@ pub(super) fn domain(configuration: &Configuration) -> anyhow::Result<Domain> {
     for source in configuration.sources.files() {
         domain.file(Path::new(&source.name));
     }
+    // A folder without any file may get its first one before a reload.
+    for pattern in configuration.sources.patterns() {
+        domain.file(pattern);
+    }
     let has_default_store =
         configuration.file.site.iter().any(|site| site.guestbook.is_some() && site.store.is_none());
     if has_default_store {

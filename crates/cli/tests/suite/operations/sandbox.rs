@@ -86,6 +86,20 @@ fn an_include_of_another_folder_needs_an_upgrade() {
     process.wait();
 }
 
+/// Regression: the first file in a folder of `include` needed an upgrade, further ones did not.
+#[test]
+fn an_empty_folder_of_include_may_be_filled() {
+    if !is_possible() {
+        return;
+    }
+    let (folder, other) = (Folder::new(), tempfile::tempdir().unwrap());
+    folder.write(&format!("include = [\"{}/*.toml\"]", other.path().display()), "root = \"a\"");
+    let server = folder.serve(&[]);
+    fs::write(other.path().join("more.toml"), "max-requests = 1000\n").unwrap();
+    assert!(printed(&folder.ctl("reload")).contains("max-requests"));
+    assert!(server.stop().0.success());
+}
+
 /// A server that connects to no other one gets no right to do so.
 #[test]
 fn by_default_the_first_origin_needs_an_upgrade() {
