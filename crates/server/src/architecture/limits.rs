@@ -95,7 +95,11 @@ fn share(config: &Settings, open_files: usize) -> usize {
 /// Returns how many of `mine` descriptors are left for connections after the reserve, the cached
 /// files, the upstream connections, and `pool` more.
 fn room(config: &Settings, mine: usize, pool: usize) -> usize {
-    let cached = usize::try_from(config.site.open_files).unwrap_or(usize::MAX);
+    // The default site may hold all of these files open, and the others have equal parts of as many in addition.
+    let others = config.hosts.len() as u64;
+    let of_others = (config.site.open_files / (others + 1)).max(1).saturating_mul(others);
+    let cached = config.site.open_files.saturating_add(of_others);
+    let cached = usize::try_from(cached).unwrap_or(usize::MAX);
     // Each site has its own connections to its origins.
     let upstream = config
         .frontends()
@@ -170,9 +174,9 @@ mod tests {
         }
     }
 
-    /// Regression: the origins and the guestbook of the default site alone had descriptors.
+    /// Regression: the origins, the guestbook and the open files of the default site alone had descriptors.
     #[test]
-    fn the_origins_and_the_guestbook_of_every_site_have_descriptors() {
+    fn what_every_site_opens_has_descriptors() {
         let mut config = Settings::new(".");
         let origins = |connections| {
             let mut frontend = FrontendConfig::new(vec!["http://a".parse().unwrap()]);
@@ -192,9 +196,11 @@ mod tests {
         guestbook.connections = "pooled:100".parse().unwrap();
         let hosts = vec![host(origins(1000), None), host(None, Some(Arc::new(guestbook)))];
         config.hosts = hosts;
-        assert_eq!(connections_of_worker(&config, 20_000, 0), 20_000 - 320 - 1000 - 100);
+        // Two of three sites hold a third of 256 files open each, besides the default one.
+        let left = 20_000 - 320 - 2 * (256 / 3);
+        assert_eq!(connections_of_worker(&config, 20_000, 0), left - 1000 - 100);
         config.frontend = origins(2000);
-        assert_eq!(connections_of_worker(&config, 20_000, 0), 20_000 - 320 - 3000 - 100);
+        assert_eq!(connections_of_worker(&config, 20_000, 0), left - 3000 - 100);
     }
 
     #[test]
