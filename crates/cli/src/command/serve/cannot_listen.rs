@@ -2,6 +2,7 @@
 
 use pollux_server::config::Listen;
 use procfs::{net, process};
+use rustix::io::Errno;
 use std::{collections::HashSet, fs, io, net::SocketAddr};
 
 /// The first unprivileged port if the kernel does not report it (ip(7)).
@@ -21,6 +22,12 @@ pub(super) fn advice(error: &anyhow::Error, listens: &[Listen]) -> Option<String
         Listen::Unix(_) | Listen::Passed(_) => None,
     });
     let address = *address.into_iter().find(named)?;
+    if cause.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error()) && address.is_ipv6() {
+        return Some(format!(
+            "this system has no IPv6: --listen 0.0.0.0:{} takes all addresses of IPv4",
+            address.port()
+        ));
+    }
     match cause.kind() {
         io::ErrorKind::AddrInUse => Some(in_use(address)),
         io::ErrorKind::PermissionDenied => privileged(address),
@@ -89,4 +96,21 @@ fn privileged(address: SocketAddr) -> Option<String> {
              `sudo sysctl -w net.ipv4.ip_unprivileged_port_start={port}`"
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn a_port_alone_needs_ipv6() {
+        let listen: Listen = ":80".parse().unwrap();
+        let cause = io::Error::from_raw_os_error(Errno::AFNOSUPPORT.raw_os_error());
+        let error = Err::<(), _>(cause)
+            .context("cannot listen on [::]:80 (another address: --listen ADDRESS:PORT)")
+            .unwrap_err();
+        let text = advice(&error, &[listen]).unwrap();
+        assert!(text.contains("--listen 0.0.0.0:80"), "{text}");
+    }
 }
