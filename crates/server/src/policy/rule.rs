@@ -180,6 +180,9 @@ impl FromStr for Redirect {
             Some("307") => Status::TemporaryRedirect,
             Some(other) => return Err(format!("{other}: 301, 302, 303, 307 or 308 redirects")),
         };
+        if from == to {
+            return Err(format!("{from} is redirected to itself: its clients would never arrive"));
+        }
         let from: Pattern = from.parse()?;
         let is_path = to.starts_with('/') && !to.starts_with("//");
         let is_url = to.starts_with("https://") || to.starts_with("http://");
@@ -282,6 +285,8 @@ mod tests {
             "",
             "/a",
             "/a /b 200",
+            "/a /a",
+            "/a/* /a/* 301",
             "/a /b 301 x",
             "a /b",
             "/a b",
