@@ -42,8 +42,6 @@ impl HttpsRedirect {
         };
         let page = match (request.target, &fields) {
             (Target::Authority(_), _) => {
-                // The following bytes may be meant for a tunnel.
-                context.close_after();
                 let reason = "this server leads to no other";
                 Page { status: Status::MethodNotAllowed, reason, fields: ALLOW }
             }

@@ -21,7 +21,7 @@ fn what_follows_a_connect_is_no_request() {
     assert_eq!(bench.work_fast(), Need::Linger);
     let text = bench.text();
     assert_eq!(text.matches("HTTP/1.1 ").count(), 1, "{text}");
-    assert!(text.starts_with("HTTP/1.1 400 ") && text.contains("Connection: close\r\n"), "{text}");
+    assert!(text.starts_with("HTTP/1.1 405 ") && text.contains("Connection: close\r\n"), "{text}");
 }
 
 /// Regression: responses of redirects to HTTPS, the guestbook and the hub did not say that the connection ends
