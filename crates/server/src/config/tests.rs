@@ -261,11 +261,11 @@ fn files_that_are_missing_are_warned_of() {
     let expected = [
         "tls-client-ca",
         "acme-ca",
+        "site[0].origin-ca",
         "hub.jwt-key",
         "hub.jwks-ca",
         "hub.publisher-key",
         "site[0].basic-auth[1]",
-        "site[0].origin-ca",
         "site[0].guestbook-template",
     ];
     assert_eq!(keys, expected, "{warnings:?}");

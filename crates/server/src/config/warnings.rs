@@ -67,7 +67,6 @@ impl Config {
             let template = (key("guestbook-template"), site.guestbook_template.as_deref());
             passwords.chain([template])
         });
-        let all = hub.into_iter().chain(sites);
-        all.filter_map(|(key, path)| Some((key, path?))).collect()
+        hub.chain(sites).filter_map(|(key, path)| Some((key, path?))).collect()
     }
 }
