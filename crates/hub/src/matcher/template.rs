@@ -62,8 +62,8 @@ fn expand(expression: &str, pattern: &mut String) -> Result<(), TemplateError> {
     let character = if operator.reserved { RESERVED } else { UNRESERVED };
     let [first, separator] = [operator.first, operator.separator].map(regex::escape);
     // A list is joined by commas, an exploded one by the separator. The number of values of a variable
-    // is not known, so any number of them matches. The values of an exploded one may be pairs, each joined by an equals
-    // sign (§2.4.2).
+    // is not known, so any number of them matches. The values of an exploded one may be pairs, each
+    // joined by an equals sign (§2.4.2).
     let is_exploded = variables.split(',').any(|variable| variable.ends_with('*'));
     let value = match (operator.named, is_exploded) {
         (true, _) => format!("{UNRESERVED}+(?:=(?:{character}|,)*)?"),
