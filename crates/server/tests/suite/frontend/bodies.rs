@@ -37,6 +37,25 @@ fn a_body_that_is_too_long_is_refused_and_never_whole() {
     fixture.stop();
 }
 
+/// Regression: after an interim reply, the connection was closed without a response.
+#[test]
+fn a_body_is_refused_after_an_interim_reply_too() {
+    let origin = Origin::start(|request| {
+        request.say("HTTP/1.1 103 Early Hints\r\n\r\n");
+        !request.wait_for_close()
+    });
+    let fixture = Fixture::new(&[&origin.url()], |config, _| config.limits.body = 1000);
+    let long = format!("7d0\r\n{}\r\n", "x".repeat(2000));
+    for (chunk, status) in [("nonsense\r\n", 400), (&long, 413)] {
+        let mut client = fixture.client();
+        client.send("POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n");
+        assert_eq!(client.reply().status, 103);
+        client.send(chunk);
+        assert_eq!(client.reply().status, status);
+    }
+    fixture.stop();
+}
+
 #[test]
 fn a_body_is_passed_on_as_it_comes_and_no_faster_than_it_is_taken() {
     const LEN: usize = 24 << 20;
