@@ -246,6 +246,36 @@ fn a_partner_reports_one_event_at_a_time_beside_the_waker() {
     registry::with_mechanism("rtsig", One).unwrap();
 }
 
+/// The partner's poll(2) accepts a file that is always ready, and would report it at every wait.
+#[test]
+fn a_file_is_refused_after_the_hand_over_too() {
+    let _alone = alone();
+    struct Add;
+    impl registry::Visitor for Add {
+        type Output = ();
+        fn visit<M: Mechanism>(self) {
+            let spec: MechanismSpec = "rtsig:overflow=handoff".parse().unwrap();
+            let mut set = M::open(&spec.options()).expect("open");
+            let pair = Pair::unix();
+            set.add(pair.near.as_fd(), Interest::READ).unwrap();
+            assert_eq!(events(&mut set, Duration::from_millis(10)), []);
+            {
+                let _queue = ShortQueue::of(8);
+                (0..100).for_each(|_| pair.send(b"x"));
+                events(&mut set, Duration::ZERO);
+            }
+            assert_eq!(figure(&set, "handed_over"), 1);
+            for path in ["/dev/null", "/"] {
+                let file = std::fs::File::open(path).expect(path);
+                let error = set.add(file.as_fd(), Interest::READ).expect_err(path);
+                assert!(matches!(error, Error::CannotWait { .. }), "{path}: {error}");
+            }
+            assert_eq!(set.len(), 1);
+        }
+    }
+    registry::with_mechanism("rtsig", Add).unwrap();
+}
+
 /// A socket that becomes writable without write interest, as between two responses, ends no wait.
 #[test]
 fn room_without_interest_ends_no_wait() {

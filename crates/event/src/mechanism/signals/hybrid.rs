@@ -71,9 +71,6 @@ const DESCRIPTION: Description = Description {
     ],
 };
 
-const NO_FILES: &str = "regular files are always ready and send no signals; read and write them \
-                        without waiting";
-
 /// Default of `high`: four full reads of the signalfd.
 const DEFAULT_HIGH: u64 = 256;
 
@@ -229,7 +226,7 @@ impl Hybrid {
         // poll(2) and /dev/poll accept files that are always ready. With epoll as the partner the
         // check would be an unnecessary system call, because epoll has refused them.
         if self.level && sys::lacks_wait_queue(token.fd) {
-            return Err(Error::CannotWait { fd: token.fd, reason: NO_FILES });
+            return Err(Error::CannotWait { fd: token.fd, reason: queue::NO_FILES });
         }
         if self.mode == Mode::Partner {
             let registrations = self.partner.registrations();

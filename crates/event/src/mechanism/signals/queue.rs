@@ -98,6 +98,10 @@ pub(crate) struct DequeueOutcome {
 const NO_SIGNALS: &str = "it sends no signals (EPERM): regular files, eventfds and epoll sets do \
                           not; wait for it with another mechanism";
 
+/// The reason for mechanisms that would wait for the file with poll(2), which accepts it.
+pub(super) const NO_FILES: &str = "regular files are always ready and send no signals; read and \
+                                   write them without waiting";
+
 impl SignalQueue {
     /// Finds a free signal number and blocks it in this thread. Errors name `mechanism`.
     pub(crate) fn open(mechanism: &'static str, setup: Setup) -> Result<Self, Error> {

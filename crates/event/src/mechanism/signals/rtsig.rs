@@ -25,7 +25,8 @@
 //! phhttpd's own answer to overflow: see the module `handoff`. From the first overflow on, a partner
 //! thread polls, and signals are never used again. poll(2) is level-triggered, so this
 //! variant is level-triggered throughout: before the overflow, each descriptor that was reported is
-//! polled again at the next wait.
+//! polled again at the next wait. Files that are always ready are refused after the overflow as before;
+//! eventfds and other files that send no signals are accepted after it.
 
 use super::{
     handoff::Handoff,
@@ -166,6 +167,10 @@ impl Mechanism for RtSignals {
     fn add(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> Result<Token, Error> {
         let token = self.registrations.insert(fd.as_raw_fd(), interest)?;
         let added = match &mut self.handoff {
+            // The partner's poll(2) would accept a file that is always ready.
+            Some(_) if sys::lacks_wait_queue(token.fd) => {
+                Err(Error::CannotWait { fd: token.fd, reason: queue::NO_FILES })
+            }
             Some(partner) => partner.watch(token, interest),
             None => self.signals.add(token, interest),
         };
