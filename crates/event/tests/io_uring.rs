@@ -92,6 +92,28 @@ fn uring_poll_recovers_from_overflow() {
     }
 }
 
+/// Descriptors that stay ready are all armed in the end, although there are more of them than
+/// completions. Once those that did not fit were reported at each wait, without end.
+#[test]
+fn uring_poll_rests_with_more_ready_descriptors_than_completions() {
+    for spec in ["uring-poll:completions=8", "uring-poll:completions=8,taskrun=defer"] {
+        let Some(mut set) = open::<UringPoll>(spec) else { return };
+        let pairs = pairs(100);
+        for (near, _) in &pairs {
+            set.add(near.as_fd(), Interest::WRITE).expect("added");
+        }
+        let (mut seen, mut quiet_waits) = (HashSet::new(), 0);
+        let until = Instant::now() + PATIENCE;
+        while quiet_waits < 3 {
+            assert!(Instant::now() < until, "{spec}: no rest: {:?}", set.statistics());
+            let events = wait_once(&mut set, Duration::from_millis(20));
+            quiet_waits = if events.is_empty() { quiet_waits + 1 } else { 0 };
+            seen.extend(events.iter().map(|event| event.token));
+        }
+        assert_eq!(seen.len(), pairs.len(), "{spec}: {:?}", set.statistics());
+    }
+}
+
 /// "Mechanisms with BATCHED_CHANGES may report the kernel's refusal at the next wait, as an event
 /// with ERROR."
 #[test]

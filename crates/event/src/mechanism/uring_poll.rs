@@ -7,8 +7,10 @@
 //!
 //! # Completions that need work
 //! - A request may end: its completion lacks IORING_CQE_F_MORE because the completion queue was full,
-//!   or because the thread that armed it has ended. The next wait arms it again, and it reports at once
-//!   if the descriptor is ready, so no event is lost.
+//!   or because the thread that armed it has ended. A later wait arms it again, and it reports at once
+//!   if the descriptor is ready, so no event is lost. After an overflow a wait arms no more requests
+//!   than there is room for their reports: others would end again, and if many descriptors stay ready,
+//!   this would have no end.
 //! - Regular files, and devices such as /dev/null, have no wait queue: their request ends at once. They
 //!   are refused as with epoll, but the refusal arrives as an event of the next wait.
 //! - The completion queue may overflow. The kernel keeps the completions that did not fit, and the next
@@ -119,6 +121,8 @@ pub struct UringPoll {
     max_events: usize,
     waker: Option<Waker>,
     waker_armed: bool,
+    /// The completion queue was full, and not all requests that ended then are armed again.
+    has_ended_requests: bool,
     rearm_count: u64,
     retry_count: u64,
     overflows: u64,
@@ -160,6 +164,7 @@ impl UringPoll {
             max_events: options.event_limit(),
             waker: None,
             waker_armed: false,
+            has_ended_requests: false,
             rearm_count: 0,
             retry_count: 0,
             overflows: 0,
@@ -171,7 +176,7 @@ impl UringPoll {
     fn queue(&mut self, token: Token) -> Result<(), Error> {
         // Only registrations that end before the next wait can make the list longer than the set.
         if self.changes.queue(token) >= SUBMISSIONS.max(2 * self.registrations.len()) {
-            self.push_changes()?;
+            self.push_changes(usize::MAX)?;
         }
         Ok(())
     }
@@ -243,26 +248,52 @@ impl UringPoll {
         }
     }
 
-    /// Converts changes into requests.
+    /// The number of requests whose reports have room in the completion queue. It matters only while
+    /// there are requests that ended because the queue was full.
     #[inline]
-    fn push_changes(&mut self) -> Result<(), Error> {
+    fn room_for_reports(&mut self) -> usize {
+        if !self.has_ended_requests {
+            usize::MAX
+        } else if self.ring.overflowed() {
+            0
+        } else {
+            (self.setup.completions as usize).saturating_sub(self.ring.completed())
+        }
+    }
+
+    /// Converts changes into requests, as long as there is `room` for their reports. If some are left,
+    /// there are completions, so that the next wait does not sleep.
+    #[inline]
+    fn push_changes(&mut self, mut room: usize) -> Result<(), Error> {
         while let Some(&token) = self.uncancelled.last() {
             self.make_room()?;
             self.push_cancellation(token);
             self.uncancelled.pop();
         }
         while !self.changes.is_empty() {
+            if room == 0 && self.ring.queued() > 0 {
+                // Those that report nothing leave room for more.
+                self.enter_now().map_err(Error::io("io_uring_enter"))?;
+                room = self.room_for_reports();
+            }
+            if room == 0 {
+                break;
+            }
+            room -= 1;
             self.make_room()?;
             let live = |token| self.registrations.interest(token);
             let Some((token, interest)) = self.changes.pop(live) else { break };
             let (bits, data) = (interest.to_poll_bits(), token.to_bits());
-            let room = match self.changes.kernel_interest(token.fd) {
+            let is_pushed = match self.changes.kernel_interest(token.fd) {
                 // Also with the same interest: a modification requests a new report.
                 Some(_) => self.ring.push_poll_update(data | POLL, bits, data | UPDATE),
                 None => self.ring.push_poll(token.fd, bits, data | POLL),
             };
-            assert!(room, "room has been made");
+            assert!(is_pushed, "room has been made");
             self.changes.set_kernel_interest(token.fd, Some(interest));
+        }
+        if self.has_ended_requests {
+            self.has_ended_requests = !self.changes.is_empty() || self.ring.overflowed();
         }
         if let (Some(waker), false) = (&self.waker, self.waker_armed) {
             let fd = waker.as_fd().as_raw_fd();
@@ -335,6 +366,7 @@ impl UringPoll {
             return false;
         }
         self.rearm_count += 1;
+        self.has_ended_requests = true;
         self.changes.queue(token);
         true
     }
@@ -431,7 +463,8 @@ impl Mechanism for UringPoll {
 
     #[inline]
     fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
-        let pushed = self.push_changes();
+        let room = self.room_for_reports();
+        let pushed = self.push_changes(room);
         let left = self.completions.len() - self.next;
         if left > 0 {
             // No second edge would report these. Changes that could not be sent stay for the next
@@ -509,10 +542,11 @@ impl Mechanism for UringPoll {
             self.changes.queue(token);
         }
         self.waker_armed = false;
+        self.has_ended_requests = false;
         if self.waker.is_some() {
             self.waker = Some(Waker::new()?);
         }
-        self.push_changes()
+        self.push_changes(usize::MAX)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Gathered changes for a kernel set whose entries carry tokens.
 
 use crate::{Interest, Token};
-use std::os::fd::RawFd;
+use std::{collections::VecDeque, os::fd::RawFd};
 
 /// The contents of the kernel's set, by descriptor, and the registrations whose entry must be updated,
 /// each once regardless of the number of its changes.
@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 #[derive(Debug, Default)]
 pub(crate) struct ChangesByToken {
     cells: Vec<u8>,
-    queued: Vec<Token>,
+    queued: VecDeque<Token>,
 }
 
 /// The kernel's set contains the descriptor; the low bits are its interest.
@@ -32,7 +32,7 @@ impl ChangesByToken {
         }
         if self.cells[index] & QUEUED == 0 {
             self.cells[index] |= QUEUED;
-            self.queued.push(token);
+            self.queued.push_back(token);
         }
         self.queued.len()
     }
@@ -74,13 +74,14 @@ impl ChangesByToken {
         self.queued.is_empty()
     }
 
-    /// Removes and returns the newest live registration of the list.
+    /// Removes and returns the oldest live registration of the list, so that none starves if a caller
+    /// does not take all.
     #[inline]
     pub(crate) fn pop(
         &mut self,
         is_live: impl Fn(Token) -> Option<Interest>,
     ) -> Option<(Token, Interest)> {
-        while let Some(token) = self.queued.pop() {
+        while let Some(token) = self.queued.pop_front() {
             // The mark of a registration that has ended belongs to the next registration of its
             // number.
             if let Some(interest) = is_live(token) {
