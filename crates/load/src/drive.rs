@@ -1,6 +1,8 @@
 //! The work of a thread on its connections: opens them, sends, receives, and ends requests.
 
 mod handshake;
+#[cfg(test)]
+mod tests;
 
 use crate::{
     client::{Connection, ConnectionState, Request, SendProgress, begin_connect},
@@ -230,16 +232,8 @@ impl Worker<'_> {
                     self.receive(fd, readiness);
                 }
             }
-            state @ (ConnectionState::Free | ConnectionState::Thinking) => {
-                if readiness.is_readable() && !self.is_record_layers_own(fd) {
-                    // No request is pending, so this is a close, or data that cannot be used.
-                    if state == ConnectionState::Thinking {
-                        self.end_session(now_ns, |sessions| &mut sessions.broken);
-                    }
-                    self.recorder.connections.dropped_idle += 1;
-                    self.drop_connection(fd);
-                    self.record_lost_connection(now_ns, true);
-                }
+            ConnectionState::Free | ConnectionState::Thinking => {
+                self.on_unused(fd, readiness, now_ns);
             }
             ConnectionState::Closing => {
                 if readiness
@@ -248,6 +242,22 @@ impl Worker<'_> {
                     self.drop_connection(fd);
                 }
             }
+        }
+    }
+
+    /// Handles an event of a connection without a request.
+    #[inline]
+    fn on_unused(&mut self, fd: RawFd, readiness: Readiness, now_ns: u64) {
+        let Some(connection) = self.pool.get(fd) else { return };
+        let state = connection.state;
+        if readiness.is_readable() && !self.is_record_layers_own(fd) {
+            // No request is pending, so this is a close, or data that cannot be used.
+            if state == ConnectionState::Thinking {
+                self.end_session(now_ns, |sessions| &mut sessions.broken);
+            }
+            self.recorder.connections.dropped_idle += 1;
+            self.drop_connection(fd);
+            self.record_lost_connection(now_ns, true);
         }
     }
 
@@ -265,9 +275,13 @@ impl Worker<'_> {
         self.send_first(fd, readiness, now_ns);
     }
 
-    /// Sends the request that has waited for the connection, if there is one.
+    /// Sends the request that has waited for the connection, if there is one. If there is none, the event
+    /// may have reported the server's close, too, and no other event repeats that.
     #[inline]
     fn send_first(&mut self, fd: RawFd, readiness: Readiness, now_ns: u64) {
+        if self.pool.get(fd).is_some_and(|connection| connection.state == ConnectionState::Free) {
+            return self.on_unused(fd, readiness, now_ns);
+        }
         let is_busy = self.pool.get(fd).is_some_and(|connection| {
             connection.state == ConnectionState::Busy
                 && connection.request.is_some_and(|request| request.sent_ns == 0)

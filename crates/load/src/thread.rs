@@ -206,9 +206,12 @@ impl<'a> Worker<'a> {
         self.opening.is_setup = false;
         let opened = self.pool.open();
         if wanted > 0 && opened == 0 && !stop.load(Relaxed) {
-            let reason = failure.or(self.opening.last_failure).map_or(
-                "no handshake was completed in time".to_owned(),
-                |kind| match (kind.advice(), self.recorder.other_reason()) {
+            let nothing = match self.recorder.connections.dropped_idle {
+                0 => "no handshake was completed in time",
+                _ => "the server closed them, or sent data, before any request",
+            };
+            let reason = failure.or(self.opening.last_failure).map_or(nothing.to_owned(), |kind| {
+                match (kind.advice(), self.recorder.other_reason()) {
                     (None, _) if kind == Failure::Tls => {
                         self.recorder.first_tls.clone().unwrap_or_default()
                     }
@@ -217,8 +220,8 @@ impl<'a> Worker<'a> {
                     // unreachable".
                     (None, Some(reason)) if kind == Failure::Other => reason,
                     (None, _) => kind.name().to_owned(),
-                },
-            );
+                }
+            });
             bail!(
                 "none of {wanted} connections to {} could be opened ({reason})",
                 self.plan.destination
@@ -236,14 +239,15 @@ impl<'a> Worker<'a> {
         self.start_ns = start_ns;
         self.measured_ns = start_ns + self.plan.warmup_ns;
         self.arrivals.next_due_ns = self.arrival_ns(0);
-        if self.plan.schedule.is_none() {
-            self.closed.missing = self.plan.part(self.index, self.plan.standing) - self.pool.open();
-        }
         if self.plan.warmup_ns == 0 {
             // A thread without a CPU would read it later, and the wait until then would be missing.
             self.waiting.cpu_before = Some(OwnCpu::now());
         }
         self.sleep_until_start(stop);
+        self.drop_closed()?;
+        if self.plan.schedule.is_none() {
+            self.closed.missing = self.plan.part(self.index, self.plan.standing) - self.pool.open();
+        }
         self.fill_closed_loop();
         let mut now_ns = self.plan.now_ns();
         let mut interrupted = false;
@@ -276,6 +280,21 @@ impl<'a> Worker<'a> {
             }
             std::thread::sleep(Duration::from_nanos(left_ns.min(LONGEST_WAIT_NS)));
         }
+    }
+
+    /// Drops the connections that the server has closed since the set-up, while other threads and ranks
+    /// were not ready, so that no request is sent on them.
+    fn drop_closed(&mut self) -> Result<()> {
+        // As in the set-up, an event begins no request.
+        self.opening.is_setup = true;
+        for _ in 0..self.pool.open() {
+            if self.set.wait(Some(Duration::ZERO)).context("looking for closed connections")? == 0 {
+                break;
+            }
+            self.drain_events();
+        }
+        self.opening.is_setup = false;
+        Ok(())
     }
 
     /// The scheduled end of the measured part.
