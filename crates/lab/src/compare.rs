@@ -56,7 +56,7 @@ fn metrics(outcome: &Outcome) -> BTreeSet<&str> {
 /// Compares the metrics of the first result's figures, in every cell that both results have.
 ///
 /// # Errors
-/// When the results are of different experiments, or have no cell in common.
+/// When the results are of different experiments, have no cell in common, or have too few runs.
 pub fn rows(a: &Outcome, b: &Outcome) -> anyhow::Result<Vec<Row>> {
     ensure!(
         a.experiment.id == b.experiment.id,
@@ -65,17 +65,23 @@ pub fn rows(a: &Outcome, b: &Outcome) -> anyhow::Result<Vec<Row>> {
         b.experiment.id
     );
     let metrics = metrics(a);
-    let mut rows = Vec::new();
+    let (mut rows, mut has_common) = (Vec::new(), false);
     for cell in &a.cells {
         let Some(other) = b.cell(&cell.cell.variant, &cell.cell.point) else { continue };
+        has_common = true;
         for &metric in &metrics {
             rows.extend(row(a, b, cell, other, metric));
         }
     }
     ensure!(
-        !rows.is_empty(),
+        has_common,
         "the two have no cell in common: rates that are shares of a saturation differ from run to run; \
          give both the same with [rate] rps, or --paper-rates"
+    );
+    ensure!(
+        !rows.is_empty(),
+        "no figure has two runs of a cell in both results, which the comparison needs: measure both with \
+         more --blocks"
     );
     let p: Vec<f64> = rows.iter().map(|row| row.p).collect();
     for (row, p) in rows.iter_mut().zip(holm::adjust(&p)) {

@@ -2,6 +2,7 @@
 //! connections, a variant whose server refuses connections, and a mechanism that is not available.
 
 use pollux_lab::{
+    compare,
     environment::Environment,
     experiment::{self, Form, Select, Threshold, Value},
     law::fit,
@@ -488,4 +489,20 @@ fn the_law_takes_a_second_result_of_the_same_experiment_only() {
     assert!(refusal(other).contains("no cell of the first"));
     fit::add(&mut outcome, sample()).unwrap();
     assert_eq!(outcome.runs.len(), 2 * runs);
+}
+
+/// Regression test: two results of one block were once said to have no cell in common, even a result and itself.
+#[test]
+fn a_comparison_names_what_is_missing() {
+    let refusal = |a: &Outcome, b: &Outcome| compare::rows(a, b).unwrap_err().to_string();
+    let mut once = sample();
+    once.runs.retain(|run| run.block == 0);
+    once.conclude();
+    assert!(refusal(&once, &once).contains("more --blocks"), "{}", refusal(&once, &once));
+    let mut other = sample();
+    for cell in &mut other.cells {
+        cell.cell.point.insert("rate".into(), Value::Number(2_001.0));
+    }
+    assert!(refusal(&once, &other).contains("no cell in common"), "{}", refusal(&once, &other));
+    assert!(!compare::rows(&sample(), &sample()).unwrap().is_empty());
 }
