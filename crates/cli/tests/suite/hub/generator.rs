@@ -34,6 +34,22 @@ fn every_delivery_of_the_hub_is_counted() {
     assert!(log.contains("Tag=publish"), "{log}");
 }
 
+/// Regression test: these options were once accepted, and had no effect.
+#[test]
+fn options_without_a_meaning_for_subscribers_are_refused() {
+    let url = "http://127.0.0.1:9/";
+    for option in [["--close", "reset"], ["--max-lag-share", "10%"], ["--max-starved", "5%"]] {
+        let output = Command::new(BINARY)
+            .args(["load", url, "--subscribe", "3", "--requests", "1"])
+            .args(option)
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains("cannot be used with") && error.contains(option[0]), "{error}");
+    }
+}
+
 #[test]
 fn idle_subscribers_are_held_while_updates_arrive() {
     let admin = lifetime::free_address();
