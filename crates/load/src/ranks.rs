@@ -39,6 +39,7 @@ use member::Member;
 use message::{Identity, Secret};
 use serde::{Deserialize, Serialize};
 use std::{
+    hash::{DefaultHasher, Hasher},
     net::{IpAddr, TcpListener, TcpStream},
     sync::{
         Arc,
@@ -74,6 +75,8 @@ pub struct Ranks {
     /// The name and version of the MPI library.
     library: String,
     host: String,
+    /// A number that all ranks of this run have, and hardly any other run.
+    run_number: u32,
     supervisor: Arc<Supervisor>,
     role: Role,
 }
@@ -140,6 +143,10 @@ pub fn join(
     let (rendezvous, _) = postcard::take_from_bytes::<Rendezvous>(&rendezvous)
         .context("rank 0 published no address")?;
     supervisor.is_joined.store(true, Relaxed);
+    // A hash, because the number is sent to the server.
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&rendezvous.secret);
+    let run_number = hasher.finish() as u32;
     let me = Identity {
         secret: rendezvous.secret,
         rank: launcher.rank,
@@ -158,7 +165,7 @@ pub fn join(
             stop,
         )?),
     };
-    Ok(Some(Ranks { launcher, library: version, host, supervisor, role }))
+    Ok(Some(Ranks { launcher, library: version, host, run_number, supervisor, role }))
 }
 
 /// Connects to the other ranks through MPI. Returns the library's name.
@@ -445,7 +452,8 @@ mod tests {
             };
             let (host, supervisor) = (format!("host{rank}"), Arc::default());
             let launcher = launcher.unwrap().unwrap();
-            work(&mut Ranks { launcher, library: "none".into(), host, supervisor, role }, stop)
+            let (library, run_number) = ("none".into(), 7);
+            work(&mut Ranks { launcher, library, host, run_number, supervisor, role }, stop)
         };
         std::thread::scope(|scope| {
             let second = scope.spawn(|| rank(1));

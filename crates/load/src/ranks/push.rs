@@ -50,8 +50,9 @@ fn try_run(
     ensure!(part > 0, "--subscribe {}: {size} ranks share them", config.subscribers);
     let own =
         PushConfig { subscribers: part, progress: config.progress && rank == 0, ..config.clone() };
-    // The marks of the contents are the same on all ranks.
-    let plan = PushPlan::new(&own, config.seed as u32)?;
+    // The contents have the same mark on all ranks, and not that of another run: a server with a history
+    // sends the updates of earlier runs to new subscribers.
+    let plan = PushPlan::new(&own, ranks.run_number)?;
     let mut run = push::measure(
         plan,
         ranks.is_first(),
@@ -182,6 +183,9 @@ mod tests {
                     let head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
                                  Transfer-Encoding: chunked\r\n\r\n";
                     writer.write_all(head).ok()?;
+                    // The history: an update of another run with the same seed.
+                    let event = "data: pollux-00000001-0000000000-\n\n";
+                    write!(writer, "{:x}\r\n{event}\r\n", event.len()).ok()?;
                     self.streams.lock().unwrap().push(stream.try_clone().ok()?);
                     return Some(());
                 }
@@ -221,6 +225,8 @@ mod tests {
         assert_eq!((report.subscribers.wanted, report.subscribers.at_end), (11, 11));
         assert_eq!((report.publications.sent, report.publications.acknowledged), (20, 20));
         assert_eq!((report.deliveries.expected, report.deliveries.delivered), (220, 220));
+        // Regression: those of an earlier run with the same seed once counted, too.
+        assert_eq!((report.deliveries.corrupt, report.deliveries.foreign), (0, 11));
         assert_eq!((report.latency_us.count, report.fan_out_us.count), (220, 20));
         let members = &report.ranks.as_ref().unwrap().members;
         let shares: Vec<_> =
