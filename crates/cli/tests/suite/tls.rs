@@ -335,7 +335,9 @@ fn a_server_that_forks_reads_a_new_certificate_once() {
         assert_eq!(curl(&directory, &serve, "/", &[]), b"hello\n");
     }
     let log = serve.stderr_text();
-    assert_eq!(log.matches("new certificates are in use").count(), 1, "{log}");
+    // The time between two checks may end while a process begins: then that process reads the files as well.
+    let count = log.matches("new certificates are in use").count();
+    assert!((1..=2).contains(&count), "{log}");
 }
 
 #[test]
