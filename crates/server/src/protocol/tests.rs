@@ -343,9 +343,11 @@ impl Service for ScriptService {
         request: &Request<'_>,
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Script> {
-        let outbox = response.raw();
         let Target::Path { path, .. } = request.target else { panic!("{:?}", request.target) };
-        self.go_on(Script(path[1..].to_vec()), outbox)
+        if path.starts_with(b"/h") {
+            response.note_raw_head();
+        }
+        self.go_on(Script(path[1..].to_vec()), response.raw())
     }
 
     fn body(

@@ -99,6 +99,12 @@ impl<'a> ResponseWriter<'a> {
     pub(crate) fn raw(&mut self) -> &mut Outbox {
         self.outbox
     }
+
+    /// Notes that such a service writes the head of a response with chunked content.
+    #[cfg(test)]
+    pub(crate) fn note_raw_head(&mut self) {
+        begin_body(self.terms, 200, None);
+    }
 }
 
 /// Stores the framing of the content of a response with this head. Returns the framing.
