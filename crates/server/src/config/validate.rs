@@ -152,6 +152,8 @@ impl Config {
         }
         let Some(way) = self.accept.as_ref().map(|way| way.value) else { return };
         let key = [Key::Name("accept")];
+        let can_block =
+            matches!(&self.listen[..], [one] if !matches!(one.value, Listen::Passed(_)));
         faults.check(
             self.architecture.value.has_pool(),
             &key,
@@ -162,9 +164,9 @@ impl Config {
             "leave out `accept`, or use the architecture preforked or prethreaded",
         );
         faults.check(
-            way != Accepting::Blocking || self.listen.len() == 1,
+            way != Accepting::Blocking || can_block,
             &key,
-            "one accept(2) cannot wait for several listeners",
+            "a worker can block on one listener only, and on none of systemd",
             "listen on one address only, or use accept = \"exclusive\"",
         );
         faults.check(

@@ -67,14 +67,20 @@ impl Settings {
     /// Returns how workers get their connections.
     ///
     /// By default a pool blocks in accept(2), which costs least when connections are short (claim
-    /// A-accept of the experiment `zerohttpd-static`). Blocking on two listeners is not possible.
+    /// A-accept of the experiment `zerohttpd-static`).
     pub(crate) fn way_to_accept(&self) -> Accepting {
-        let by_default = if self.architecture.has_pool() && self.listen.len() == 1 {
+        let by_default = if self.architecture.has_pool() && self.can_block_in_accept() {
             Accepting::Blocking
         } else {
             Accepting::Exclusive
         };
         self.accepting.unwrap_or(by_default)
+    }
+
+    /// Returns whether workers can block in accept(2). They cannot block on two listeners. Only a listener that
+    /// is shut down lets them go at a stop, and one that systemd has passed must serve the next server, too.
+    fn can_block_in_accept(&self) -> bool {
+        matches!(&self.listen[..], [Listen::Tcp(_) | Listen::Unix(_)])
     }
 
     /// Checks that workers can get their connections in the configured way.
@@ -88,9 +94,9 @@ impl Settings {
         );
         let is_shared = |listen: &Listen| !matches!(listen, Listen::Tcp(_));
         ensure!(
-            way != Accepting::Blocking || self.listen.len() == 1,
-            "--accept blocking: a worker can block on one listener only: say --listen once, or \
-             --accept exclusive"
+            way != Accepting::Blocking || self.can_block_in_accept(),
+            "--accept blocking: a worker can block on one listener only, and on none of systemd: say \
+             --listen once, with an address, or --accept exclusive"
         );
         ensure!(
             way != Accepting::Reuseport || !self.listen.iter().any(is_shared),

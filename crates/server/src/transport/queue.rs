@@ -12,7 +12,7 @@ use pollux_sys::{self as sys, PollFd, SharedLock};
 use socket2::SockRef;
 use std::{
     net::Shutdown,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
     thread,
     time::Duration,
 };
@@ -75,6 +75,8 @@ pub(crate) fn waiting_at(listener: &OwnedFd) -> u32 {
 pub(crate) struct Queues {
     /// One set of listeners for all workers, or one for each.
     sets: Vec<Vec<OwnedFd>>,
+    /// The listeners that the service manager has passed. It keeps them open for the next server.
+    of_manager: Vec<RawFd>,
     way: Accepting,
     lock: Option<SharedLock>,
 }
@@ -84,6 +86,8 @@ pub(crate) struct Queues {
 pub(crate) struct Queue<'q> {
     /// The listeners.
     pub(crate) sockets: &'q [OwnedFd],
+    /// Those of them that belong to the service manager.
+    pub(crate) of_manager: &'q [RawFd],
     /// The way in which the worker waits for them.
     pub(crate) way: Accepting,
     /// The lock that the waiting worker must hold.
@@ -105,6 +109,7 @@ impl Queues {
     ) -> anyhow::Result<(Self, Vec<SocketFile>)> {
         let mut files = Vec::new();
         let mut first = Vec::new();
+        let mut of_manager = Vec::new();
         let shares = way == Accepting::Reuseport;
         for listen in addresses {
             match listen {
@@ -119,14 +124,13 @@ impl Queues {
                     files.push(file);
                     first.push(socket);
                 }
-                Listen::Passed(name) => first.extend(passed::take(name.as_deref())?),
+                Listen::Passed(name) => {
+                    let sockets = passed::take(name.as_deref())?;
+                    of_manager.extend(sockets.iter().map(AsRawFd::as_raw_fd));
+                    first.extend(sockets);
+                }
             }
         }
-        anyhow::ensure!(
-            way != Accepting::Blocking || first.len() == 1,
-            "a worker can block on one listener only, and systemd has passed {}: say --accept exclusive",
-            first.len()
-        );
         if way == Accepting::Blocking {
             for socket in &first {
                 SockRef::from(socket).set_nonblocking(false)?;
@@ -149,7 +153,7 @@ impl Queues {
             Accepting::Mutex => Some(SharedLock::new().context("a lock that workers share")?),
             _ => None,
         };
-        Ok((Self { sets, way, lock }, files))
+        Ok((Self { sets, of_manager, way, lock }, files))
     }
 
     /// Returns the queues of the worker with this index.
@@ -157,7 +161,8 @@ impl Queues {
         // If there is only one set, all workers share it; after a stop there is none.
         let sockets = self.sets.get(index % self.sets.len().max(1)).map_or(&[][..], Vec::as_slice);
         let is_own = self.way == Accepting::Reuseport;
-        Queue { sockets, way: self.way, lock: self.lock.as_ref(), is_own }
+        let (of_manager, way) = (self.of_manager.as_slice(), self.way);
+        Queue { sockets, of_manager, way, lock: self.lock.as_ref(), is_own }
     }
 
     /// Returns the addresses on which workers listen.
@@ -221,7 +226,7 @@ pub(crate) fn is_shut_down(socket: BorrowedFd<'_>) -> bool {
 }
 
 /// Ends a listener for every process that shares it: new connections are refused, and accept(2)
-/// fails with EINVAL.
+/// fails with EINVAL. The service manager shares the listeners that it has passed; they must stay usable.
 pub(crate) fn shut_down(listener: BorrowedFd<'_>) {
     // Another worker may have done this first.
     let _ = SockRef::from(&listener).shutdown(Shutdown::Read);

@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs,
     io::Write,
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     os::{
         fd::OwnedFd,
         linux::net::SocketAddrExt as _,
@@ -92,6 +92,39 @@ fn a_passed_socket_is_served_and_the_manager_is_notified() {
         expect(&manager, "STOPPING=1");
         let output = finish(server);
         assert!(output.status.success(), "{output:?}");
+    }
+}
+
+/// Regression: workers that block shut the socket down, for the service manager and the next server as well.
+#[test]
+fn a_passed_socket_outlives_every_architecture() {
+    for (architecture, more) in [
+        ("event", ""),
+        ("iterative", ""),
+        ("threaded", ""),
+        ("prethreaded", "--pool 2"),
+        ("prethreaded", "--pool 2 --accept mutex"),
+        ("forking", ""),
+        ("preforked", "--pool 2"),
+    ] {
+        let (site, directory) = (site(10), tempfile::tempdir().unwrap());
+        let notify = directory.path().join("notify");
+        let manager = UnixDatagram::bind(&notify).unwrap();
+        manager.set_read_timeout(Some(PATIENCE)).unwrap();
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let site = site.path().to_str().unwrap();
+        let first = [site, "--listen", "systemd:http", "--architecture", architecture];
+        let arguments: Vec<_> = first.into_iter().chain(more.split_whitespace()).collect();
+        let server = start(socket.try_clone().unwrap(), "http", &notify, &arguments);
+        expect(&manager, "READY=1");
+        assert_eq!(Client::connect(address).get("/").text(), INDEX);
+        kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+        let output = finish(server);
+        assert!(output.status.success(), "{output:?}");
+        let waiting = TcpStream::connect(address);
+        assert!(waiting.is_ok(), "{architecture} {more}: {waiting:?}");
+        assert!(socket.accept().is_ok(), "{architecture} {more}");
     }
 }
 

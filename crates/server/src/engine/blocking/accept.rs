@@ -70,7 +70,8 @@ impl<A: Service> Blocking<A> {
     }
 
     /// Waits for the next connection. Returns `None` when a stop was requested and all connections that
-    /// waited at that time have been accepted: then no worker listens any more.
+    /// waited at that time have been accepted: then no worker listens any more. Later connections wait in the
+    /// listeners of the service manager, and are refused by the others.
     ///
     /// # Errors
     /// The wait fails permanently.
@@ -99,7 +100,11 @@ impl<A: Service> Blocking<A> {
             Ok(Some(_)) if queue.way == Accepting::Blocking || queue.lock.is_some() => {
                 self.catch_up();
             }
-            Ok(None) => queue.sockets.iter().for_each(|socket| shut_down(socket.as_fd())),
+            Ok(None) => {
+                let is_own = |fd: &&OwnedFd| !queue.of_manager.contains(&fd.as_raw_fd());
+                let own = queue.sockets.iter().filter(is_own);
+                own.for_each(|socket| shut_down(socket.as_fd()));
+            }
             _ => {}
         }
         outcome
