@@ -414,6 +414,28 @@ fn a_signal_to_the_whole_group_is_one_stop() {
     });
 }
 
+/// Regression: a password makes the parent draw a random number, and then all its children drew the same ones.
+#[test]
+fn processes_draw_random_numbers_of_their_own() {
+    let site = site(0);
+    let users = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(
+        users.path(),
+        "u:$2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW\n",
+    )
+    .unwrap();
+    let area = format!("/none={}", users.path().display());
+    in_each(&PROCESSES, |architecture| {
+        let server = serve(site.path(), architecture, &["--basic-auth", &area, "--request-id"]);
+        let mut clients = [(); 3].map(|()| server.client());
+        let replies = clients.each_mut().map(|client| client.get("/"));
+        let ids: BTreeSet<_> = replies.iter().map(|reply| reply.field("x-request-id")).collect();
+        assert_eq!(ids.len(), 3, "{architecture}: {ids:?}");
+        assert!(!ids.contains(&None), "{architecture}");
+        stop(server);
+    });
+}
+
 /// Regression: where the parent process ignored SIGCHLD, the exit statuses of children could not be
 /// collected.
 #[test]

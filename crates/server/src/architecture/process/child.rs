@@ -89,6 +89,10 @@ impl Life<'_> {
     fn begin(self) -> anyhow::Result<Blocking<Hosts>> {
         let Self { plan, index, slot, log } = self;
         pin(&plan.config, index)?;
+        // If this process's parent has drawn random numbers before, its state is copied, and all processes would draw
+        // the same ones: the same identifiers of requests, for instance.
+        let reseeded = rand::rng().reseed();
+        reseeded.map_err(|error| anyhow::anyhow!("random numbers: {error}"))?;
         if let Some(guard) = &plan.rules.guard {
             guard.claim_slot(slot.index());
         }
