@@ -5,6 +5,7 @@
 
 use anyhow::{Context, ensure};
 use listenfd::ListenFd;
+use socket2::SockRef;
 use std::{
     io,
     os::fd::OwnedFd,
@@ -40,7 +41,11 @@ pub(crate) fn take(name: Option<&str>) -> anyhow::Result<Vec<OwnedFd>> {
 
 fn copy(socket: &OwnedFd) -> io::Result<OwnedFd> {
     let copy = socket.try_clone()?;
-    socket2::SockRef::from(&copy).set_nonblocking(true)?;
+    let options = SockRef::from(&copy);
+    options.set_nonblocking(true)?;
+    // As for the server's own listeners (`listener::tcp`); units rarely have NoDelay=yes. A UNIX socket has no such
+    // option.
+    let _ = options.set_tcp_nodelay(true);
     Ok(copy)
 }
 
@@ -76,4 +81,32 @@ fn from_environment() -> io::Result<Vec<PassedSocket>> {
             Ok(PassedSocket { name: name.unwrap_or("unknown").into(), socket })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        net::{TcpListener, TcpStream},
+        os::{fd::AsFd as _, unix::net::UnixListener},
+    };
+
+    /// Regression: with the socket of a unit without NoDelay=yes, the last part of a response could wait for the
+    /// client's delayed acknowledgement.
+    #[test]
+    fn connections_of_a_passed_socket_send_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let copy = copy(&listener.into()).unwrap();
+        let _client = TcpStream::connect(address).unwrap();
+        let accepted = pollux_sys::accept(copy.as_fd()).unwrap();
+        assert!(SockRef::from(&accepted).tcp_nodelay().unwrap());
+    }
+
+    #[test]
+    fn a_unix_socket_can_be_passed() {
+        let directory = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(directory.path().join("socket")).unwrap();
+        copy(&listener.into()).unwrap();
+    }
 }
