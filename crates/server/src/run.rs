@@ -94,6 +94,10 @@ pub fn run_with(
     // start that file.
     let program = std::env::current_exe();
     let predecessor = Predecessor::find()?;
+    if predecessor.is_some() {
+        // Before the listeners are opened: the former server still has their addresses.
+        Settings::check_upgrade(config.architecture)?;
+    }
     if let Some(most) = config.signal_queue {
         limit_signal_queue(most)?;
     }

@@ -264,7 +264,9 @@ fn has_ring(config: &Settings) -> bool {
 /// Binds all TCP addresses of the configuration, each as often as the server needs it. Addresses
 /// that a former server hands over are bound already.
 fn bind(config: &Settings) -> anyhow::Result<()> {
-    Predecessor::find()?;
+    if Predecessor::find()?.is_some() {
+        Settings::check_upgrade(config.architecture)?;
+    }
     let (count, shares) = match config.architecture {
         Architecture::Event => (config.workers, config.workers > 1),
         _ if config.accepting == Some(Accepting::Reuseport) => {
@@ -274,7 +276,7 @@ fn bind(config: &Settings) -> anyhow::Result<()> {
     };
     for listen in &config.listen {
         match listen {
-            // These architectures cannot take over a socket; they report that later.
+            // These architectures cannot take over a socket.
             Listen::Tcp(address) if config.architecture != Architecture::Event => {
                 early::bind(*address, count, shares)?;
             }

@@ -6,6 +6,7 @@ use crate::{
     architecture::{HubNews, worker::Worker},
     engine::control::WorkerCommand,
     services::hub::{HubShared, refuse_log},
+    settings::Settings,
     transport::role::Role,
     upgrade::{
         channel::Channel,
@@ -34,12 +35,7 @@ impl Server {
     /// # Errors
     /// The reason why it cannot.
     pub(crate) fn check_can_be_succeeded(&self) -> anyhow::Result<()> {
-        ensure!(
-            matches!(self.worker_set, WorkerSet::Workers(_)),
-            "--architecture {}: an upgrade without a gap needs --architecture event; restart the server \
-             instead",
-            self.architecture
-        );
+        Settings::check_upgrade(self.architecture)?;
         let name = &self.mechanism.name;
         let has_one_owner = registry::find(name)
             .is_some_and(|found| found.capabilities.contains(Capabilities::ONE_OWNER));

@@ -46,6 +46,16 @@ impl Settings {
         Ok(())
     }
 
+    /// Checks that a server of this architecture can hand over to another process, or take over from one.
+    pub(crate) fn check_upgrade(architecture: Architecture) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            architecture == Architecture::Event,
+            "--architecture {architecture}: an upgrade without a gap needs --architecture event; restart \
+             the server instead"
+        );
+        Ok(())
+    }
+
     /// Checks that only services are configured for which workers need no event loop.
     fn check_services(&self) -> anyhow::Result<()> {
         let frontends: Vec<_> = self.frontends().flatten().collect();

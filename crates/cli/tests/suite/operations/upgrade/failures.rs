@@ -195,3 +195,24 @@ fn architectures_that_cannot_say_so() {
         server.stop();
     }
 }
+
+/// Regression: the reason was that the address is in use, namely by the server that was to be succeeded.
+#[test]
+fn another_architecture_is_the_reason_and_not_an_address_in_use() {
+    let folder = Folder::new();
+    let unix = folder.0.path().join("listener");
+    let write = |architecture: &str| {
+        let listen = format!("listen = [\"127.0.0.1:0\", \"unix:{}\"]", unix.display());
+        folder.write(&format!("{listen}\narchitecture = \"{architecture}\""), "root = \"a\"");
+    };
+    write("event");
+    let mut command = Command::new(BINARY);
+    command.args(["serve", "--json", "--config"]).arg(folder.config());
+    command.arg("--control").arg(folder.control());
+    let server = Serve::start_command(command);
+    write("threaded");
+    let reason = refused(&folder.ctl("upgrade"));
+    assert!(reason.contains("--architecture threaded: an upgrade without a gap"), "{reason}");
+    assert_eq!(server.client().get("/").text(), "site a\n");
+    server.stop();
+}
