@@ -29,9 +29,9 @@ use usage::UsageError;
 const LONG_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("POLLUX_BUILD"), ")");
 
 const EXIT_STATUS: &str = "\
-Exit status: 0 when it was done, 1 when it could not be, with the reason on
-standard error; 2 for a command line that is not understood. What else a
-command ends with stands in its own --help.
+Exit status: 0 if the command succeeded, 1 if it failed, with the reason on
+standard error; 2 for a command line that is not understood. The help of a
+command (`pollux load --help`) lists its other statuses.
 
 Colours are for terminals, and not under NO_COLOR, CLICOLOR=0 or TERM=dumb.
 RUST_LOG=warn (or error, info, debug) chooses the messages.";

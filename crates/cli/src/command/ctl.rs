@@ -13,17 +13,20 @@ const EXAMPLES: &str = "\
 The server has to run with `--control PATH`.
 
 Exit status: 0 when it was done, 1 when the server refused, with its reason on
-standard error; then nothing has changed. 2 for a command line that is not
+standard error: then nothing has changed, except that the access log was opened
+anew. It is also 1 if a worker does not confirm a reload in time; the message
+says that the new configuration is in force. 2 for a command line that is not
 understood, 3 when no server answers.";
 
 const RELOAD_EXAMPLES: &str = "\
 Example:
   pollux ctl reload --control /run/pollux.ctl
 
-Reads the file of --config, and all that it includes, the certificates, and
-opens the access log anew, as SIGHUP does. No connection is closed; a request
-in progress ends under the former configuration. A configuration with a fault,
-and a change that needs a restart, are refused as a whole.
+Reads the file of --config, all files that it includes and the certificates
+again, and opens the access log anew, as SIGHUP does. No connection is closed; a
+request in progress ends under the former configuration. A configuration with a
+fault is refused as a whole, and so is one with a change that a running server
+cannot make: then use `pollux ctl upgrade`, or restart the server.
 
 Prints what has changed, a line for each key: KEY: FORMER -> PRESENT.";
 
@@ -37,8 +40,8 @@ again: any key may have changed. It takes over the listening sockets, --control
 and --admin, so that no client finds a closed port. The former process finishes
 the requests in progress (`pollux serve --drain`) and ends.
 
-Where the new process cannot start, or not within ten seconds, the running one
-goes on as before, and its reason is printed here.
+If the new process cannot start, or is not ready within ten seconds, the running
+one goes on as before, and the reason is printed here.
 
 Needs a server with --architecture event.";
 

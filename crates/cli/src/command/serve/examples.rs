@@ -39,6 +39,9 @@ Signals:
               within --grace; a second one stops at once
   USR1        print the statistics
   HUP         read configuration and certificates again, reopen the access log
+              (`pollux ctl reload` does the same and prints what has changed)
+  USR2        start the program again and hand the service over to the new
+              process (as `pollux ctl upgrade`)
 
 Guestbook: a remark is posted as a form (application/x-www-form-urlencoded, at
 most 16 KiB) with the field guest-remarks and optionally guest-name, together at
