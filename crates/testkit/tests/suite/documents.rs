@@ -163,6 +163,40 @@ fn every_decision_has_a_number_a_form_and_a_line_in_the_list() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Returns the names of metrics among the texts of a source file.
+fn metrics(source: &str) -> impl Iterator<Item = &str> {
+    let is_name = |text: &&str| {
+        let is_ours = text.starts_with("pollux_") || text.starts_with("process_");
+        is_ours && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+    };
+    source.split('"').filter(is_name)
+}
+
+#[test]
+fn the_page_about_observing_explains_every_metric() {
+    let page = read("docs/observing.md");
+    let (mut folders, mut names) = (vec![root().join("crates/server/src/admin/web")], 0);
+    let mut missing = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("the code of the metrics") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let source = fs::read_to_string(&path).expect("a source file");
+            for name in metrics(&source) {
+                names += 1;
+                if !page.contains(name) {
+                    missing.push(name.to_owned());
+                }
+            }
+        }
+    }
+    assert!(names > 40, "only {names} metrics were found");
+    assert!(missing.is_empty(), "docs/observing.md does not explain: {missing:?}");
+}
+
 #[test]
 fn the_check_of_the_books_links_can_fail() {
     let output = Command::new(root().join("scripts/book")).arg("--test").output();
@@ -173,6 +207,8 @@ fn the_check_of_the_books_links_can_fail() {
 #[test]
 fn the_checks_of_documents_can_fail() {
     assert_eq!(long_paragraphs("a\nb\nc\nd\ne\nf\n\ng\n"), ["a"]);
+    let source = r#"counter("pollux_waits", "Waits.") gauge("process_x_bytes") "pollux_a 1""#;
+    assert_eq!(metrics(source).collect::<Vec<_>>(), ["pollux_waits", "process_x_bytes"]);
     assert!(long_paragraphs("a\nb\n\n| a\n| b\n| c\n| d\n| e\n| f\n").is_empty());
     let page = "# One thing\n[a](#one-thing) [b](#another)";
     assert_eq!(dead_anchors(Path::new("docs/page.md"), page), ["docs/page.md: #another"]);
