@@ -50,8 +50,13 @@ struct MemoryWeighter;
 
 impl Weighter<u64, UrlEntry> for MemoryWeighter {
     fn weight(&self, _: &u64, entry: &UrlEntry) -> u64 {
-        ENTRY_COST + entry.variants.objects().iter().map(|object| object.weight() + 16).sum::<u64>()
+        ENTRY_COST + entry.variants.objects().iter().map(weight).sum::<u64>()
     }
+}
+
+/// The weight of one variant in bytes.
+fn weight(object: &Object) -> u64 {
+    object.weight() + 16
 }
 
 /// A hasher that returns its input: the keys of the table are hashes already.
@@ -76,6 +81,9 @@ type Table = unsync::Cache<u64, UrlEntry, MemoryWeighter, BuildHasherDefault<Ide
 
 pub(crate) struct MemoryTier {
     table: Table,
+    /// The maximum weight of all variants of one URL, in bytes. They are one entry of the table, which must
+    /// not displace all others, and which the table would refuse if it were heavier than everything.
+    variants_weight_max: u64,
     /// The number of URLs that were evicted.
     evicted: u64,
     scratch: Vec<u8>,
@@ -104,6 +112,7 @@ impl MemoryTier {
         let (hasher, lifecycle) = Default::default();
         Self {
             table: Table::with_options(options, MemoryWeighter, hasher, lifecycle),
+            variants_weight_max: limit / 2,
             evicted: 0,
             scratch: Vec::new(),
         }
@@ -127,8 +136,9 @@ impl MemoryTier {
     }
 
     /// Stores `object` in place of the same variant. Variants by other fields are removed, because
-    /// the origin's `Vary` has changed.
+    /// the origin's `Vary` has changed. So are the oldest ones, if there are too many or they are too long.
     pub(crate) fn put(&mut self, hash: u64, object: Object) {
+        let mut room = self.variants_weight_max.saturating_sub(weight(&object));
         let mut objects = vec![object];
         if let Some(UrlEntry { variants, .. }) = self.table.peek(&hash) {
             let is_other = |other: &&Object| {
@@ -138,7 +148,12 @@ impl MemoryTier {
                     && vary::names(other.vary()).eq(vary::names(object.vary()))
             };
             let others: Vec<_> = variants.objects().iter().filter(is_other).cloned().collect();
-            objects.extend(others.into_iter().take(VARIANTS_MAX - 1));
+            let fits = |other: &Object| {
+                let left = room.checked_sub(weight(other));
+                room = left.unwrap_or(0);
+                left.is_some()
+            };
+            objects.extend(others.into_iter().take(VARIANTS_MAX - 1).take_while(fits));
         }
         self.insert(hash, objects, 0);
     }

@@ -195,6 +195,20 @@ fn rfc_9111_4_1_the_number_of_variants_is_bounded() {
     assert_eq!(harness.stored(""), pollux_cache::VARIANTS_MAX);
 }
 
+/// Regression: when they were too long together, all variants were lost, the latest one included.
+#[test]
+fn rfc_9111_4_1_the_length_of_all_variants_is_bounded() {
+    let mut harness = Harness::new(Config { limit_bytes: 8 << 20, ..Config::default() });
+    let long = reply(200, &format!("{FRESH}Vary: X\r\n"), &"x".repeat(900_000));
+    for number in 0..12 {
+        let field = format!("X: {number}\r\n");
+        harness.get("/", &field, &long);
+        assert!(harness.get("/", &field, &reply(200, "", "new")).is_hit(), "{number}");
+    }
+    let count = harness.stored("http://a/");
+    assert!((3..=4).contains(&count), "{count} variants have half of the memory");
+}
+
 #[test]
 fn rfc_9213_2_targeted_fields_take_precedence() {
     for (fields, expected) in [
