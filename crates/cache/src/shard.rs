@@ -163,9 +163,15 @@ impl Shard {
                     || !vary::names(other.vary()).eq(vary::names(object.vary()))
             };
             if !stored.iter().any(is_newer) {
-                self.memory.put(hash, object);
+                self.memory.put(hash, object.clone());
                 self.history.loaded(hash, began);
                 self.statistics.loaded += 1;
+                // It does not fit into the memory, and would be loaded in vain for each request.
+                if self.memory.objects(hash, object.key()).is_empty()
+                    && let Some(disk) = &self.disk
+                {
+                    disk.remove(hash, object.key());
+                }
             }
         }
         self.end(ticket);

@@ -442,6 +442,22 @@ fn the_size_limit_holds() {
     assert!(directory.used() as u64 > LIMIT / 2, "a tier that holds nothing holds every bound");
 }
 
+/// Regression: after a restart with less memory, a file that does not fit into it was loaded for each request.
+#[test]
+fn a_file_that_does_not_fit_into_the_memory_is_removed() {
+    let directory = SimulatedDirectory::default();
+    let mut harness = open_store(directory.clone(), LIMIT);
+    let long = reply(200, FRESH, &"x".repeat(300_000));
+    get(&mut harness, "/", "", &long);
+    harness.cache.store().flush(FLUSH_TIMEOUT);
+    let config = Config { limit_bytes: 256 << 10, ..Config::default() };
+    let store = Store::with_directory(config, directory, LIMIT).unwrap();
+    let mut harness = Harness { cache: store.handle(), now: START };
+    assert_eq!(store.statistics().disk_files, 1);
+    assert_eq!(get(&mut harness, "/", "", &reply(200, "", "new")), ("new".into(), true));
+    assert_eq!(store.statistics().disk_files, 0);
+}
+
 #[test]
 fn a_full_disk_loses_only_unwritten_responses() {
     let directory = SimulatedDirectory::default();
