@@ -24,7 +24,7 @@ mod share;
 mod supervisor;
 mod sys;
 
-pub use idle::{IdleTotals, hold_idle};
+pub use idle::{IdleTotals, hold_idle, idle_task};
 pub use launcher::{MAX_RANKS, MpiChoice};
 pub use load::{run, task};
 pub use message::Heartbeat;

@@ -157,8 +157,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         cpus: args.pin,
     };
     let stop = load::stop_on_signals()?;
-    let task = || format!("idle {:?} {:?}", plan.config, plan.destination);
-    let ranks = ranks::join(&args.ranks, task, &stop)?;
+    let ranks = ranks::join(&args.ranks, || ranks::idle_task(&plan, args.duration), &stop)?;
     let started_at = Instant::now();
     let on_held = |report| {
         // A closed standard output is no reason to close the connections.

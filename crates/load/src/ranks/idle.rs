@@ -27,6 +27,13 @@ pub struct IdleTotals {
     pub interrupted: bool,
 }
 
+/// A description of everything that must be the same on every rank; addresses and CPUs, which belong to one
+/// host, are omitted.
+pub fn idle_task(plan: &IdlePlan, duration: Option<Duration>) -> String {
+    let common = IdlePlan { sources: None, cpus: Vec::new(), ..plan.clone() };
+    format!("idle {common:?} {duration:?}")
+}
+
 /// Holds this rank's part of the idle connections until `duration` after all ranks hold theirs, or
 /// until `stop`. Calls `on_held` at rank 0 with the sum. Returns the totals at rank 0, `None` at
 /// the others.
@@ -109,4 +116,50 @@ fn try_hold(
     }
     let ranks = ranks.report(members, fault);
     Ok(Some(IdleTotals { idle: all, ranks, interrupted }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::{IdleConfig, IdleKind},
+        target::RequestOptions,
+        tls::TlsOptions,
+    };
+
+    /// Regression test: ranks with other requests, TLS options or times were once not refused.
+    #[test]
+    fn ranks_differ_only_in_what_belongs_to_their_host() {
+        let plan = IdlePlan {
+            config: IdleConfig { count: 2, kind: IdleKind::AfterRequest },
+            destination: "127.0.0.1:80".parse().unwrap(),
+            sources: None,
+            url: "http://127.0.0.1/".parse().unwrap(),
+            request: RequestOptions::default(),
+            tls: TlsOptions::default(),
+            timeout: Duration::from_secs(1),
+            rate: None,
+            cpus: Vec::new(),
+            own_file_tables: None,
+        };
+        let task = |change: fn(&mut IdlePlan)| {
+            let mut plan = plan.clone();
+            change(&mut plan);
+            idle_task(&plan, None)
+        };
+        let same = idle_task(&plan, None);
+        assert_eq!(task(|plan| plan.cpus = vec![1]), same);
+        assert_eq!(task(|plan| plan.sources = Some("127.0.1.0/24".parse().unwrap())), same);
+        assert_ne!(idle_task(&plan, Some(Duration::from_secs(1))), same);
+        for change in [
+            (|plan| plan.config.count = 3) as fn(&mut IdlePlan),
+            |plan| plan.url.path = "/other".into(),
+            |plan| plan.request.headers = vec![("A".into(), "b".into())],
+            |plan| plan.tls.resumes = true,
+            |plan| plan.timeout = Duration::from_secs(2),
+            |plan| plan.rate = Some(5.0),
+        ] {
+            assert_ne!(task(change), same);
+        }
+    }
 }
