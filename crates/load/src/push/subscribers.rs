@@ -48,6 +48,9 @@ const MAX_RECEIVES: usize = 16;
 /// The time after the last expected delivery in which duplicates may still arrive.
 const LINGER_NS: u64 = 200_000_000;
 
+/// The time after an interrupt in which the deliveries of acknowledged updates may still arrive.
+const STOP_GRACE_NS: u64 = 400_000_000;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SubscriberPhase {
     Connecting,
@@ -100,6 +103,8 @@ pub(super) struct SubscriberLoop<'a> {
     /// The instant at which --reconnect-at disconnected the subscribers.
     reconnect_ns: Option<u64>,
     has_started: bool,
+    /// The instant at which this thread noticed an interrupt.
+    stopped_ns: Option<u64>,
 }
 
 impl<'a> SubscriberLoop<'a> {
@@ -137,6 +142,7 @@ impl<'a> SubscriberLoop<'a> {
             scratch: vec![0; crate::thread::SCRATCH_BYTES].into(),
             reconnect_ns: None,
             has_started: false,
+            stopped_ns: None,
         })
     }
 
@@ -170,7 +176,7 @@ impl<'a> SubscriberLoop<'a> {
                     break;
                 }
             }
-            if self.plan.is_stopped(stop) || self.is_late(now_ns) {
+            if self.is_stopped(stop, now_ns) || self.is_late(now_ns) {
                 break;
             }
             self.open_missing(now_ns);
@@ -208,6 +214,23 @@ impl<'a> SubscriberLoop<'a> {
             false => self.plan.schedule.len(),
         };
         self.receiver.unique >= published * self.receiver.record.subscribers.wanted as u64
+    }
+
+    /// Whether the run ends before its schedule does. After an interrupt, acknowledged updates may be on
+    /// their way; they would count as lost.
+    fn is_stopped(&mut self, stop: &AtomicBool, now_ns: u64) -> bool {
+        if !self.plan.is_stopped(stop) {
+            return false;
+        }
+        let progress = &self.plan.progress;
+        if !self.has_started || progress.is_broken.load(Relaxed) {
+            return true;
+        }
+        let since_ns = *self.stopped_ns.get_or_insert(now_ns);
+        let wanted = self.receiver.record.subscribers.wanted as u64;
+        let has_all = progress.is_published.load(Relaxed)
+            && self.receiver.unique >= progress.acknowledged.load(Relaxed) * wanted;
+        has_all || now_ns >= since_ns + STOP_GRACE_NS
     }
 
     /// Whether deliveries that are still missing count as lost.

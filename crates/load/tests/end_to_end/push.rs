@@ -316,6 +316,41 @@ fn a_stop_does_not_wait_for_the_answer_to_an_update() {
     assert_eq!((report.publications.sent, report.publications.failed), (1, 0));
 }
 
+/// Regression test: the updates on their way once counted as lost, which the server was not to blame for.
+#[test]
+fn what_is_on_its_way_at_a_stop_is_not_lost() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (stopped, streams) = (stop.clone(), Streams::default());
+    let server = Server::start(move |mut peer| {
+        let mut first = None;
+        while let Some(head) = peer.request() {
+            if head.starts_with("GET ") {
+                return subscribe(&mut peer, &head, &streams);
+            }
+            let body = String::from_utf8(content_of(&mut peer, &head).unwrap()).unwrap();
+            let Some(first) = &first else {
+                first = Some(body);
+                peer.reply(200, "id");
+                continue;
+            };
+            // The second update shows that the first one is acknowledged.
+            stopped.store(true, SeqCst);
+            // The delay of a slow delivery, longer than a thread takes to notice the stop.
+            std::thread::sleep(Duration::from_millis(30));
+            let event = format!("data: {}\n\n", first.split_once("data=").unwrap().1);
+            for mut stream in streams.lock().unwrap().iter() {
+                let _ = write!(stream, "{:x}\r\n{event}\r\n", event.len());
+            }
+            return peer.hang();
+        }
+    });
+    let config = config(&server, 5);
+    let report = pollux_load::push::run(&config, &stop, |_| ()).unwrap();
+    assert!(report.interrupted);
+    let found = report.deliveries;
+    assert_eq!((found.expected, found.delivered, found.lost), (10, 10, 0), "{found:?}");
+}
+
 #[test]
 fn a_refusal_without_content_is_counted_as_a_status() {
     let server = Server::start(|mut peer| {
