@@ -182,11 +182,13 @@ mod tests {
                 if head[0].starts_with("GET ") {
                     let head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
                                  Transfer-Encoding: chunked\r\n\r\n";
+                    // Updates wait for the lock, so that each subscriber that has the head gets all.
+                    let mut streams = self.streams.lock().unwrap();
                     writer.write_all(head).ok()?;
                     // The history: an update of another run with the same seed.
                     let event = "data: pollux-00000001-0000000000-\n\n";
                     write!(writer, "{:x}\r\n{event}\r\n", event.len()).ok()?;
-                    self.streams.lock().unwrap().push(stream.try_clone().ok()?);
+                    streams.push(stream.try_clone().ok()?);
                     return Some(());
                 }
                 let mut form = vec![0; length];
