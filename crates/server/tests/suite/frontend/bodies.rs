@@ -46,7 +46,7 @@ fn a_body_is_refused_after_an_interim_reply_too() {
     });
     let fixture = Fixture::new(&[&origin.url()], |config, _| config.limits.body = 1000);
     let long = format!("7d0\r\n{}\r\n", "x".repeat(2000));
-    for (chunk, status) in [("nonsense\r\n", 400), (&long, 413)] {
+    for (chunk, status) in [("nonsense\r\n", 400), (long.as_str(), 413)] {
         let mut client = fixture.client();
         client.send("POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n");
         assert_eq!(client.reply().status, 103);
