@@ -3,9 +3,15 @@
 use super::service_manager;
 use crate::{
     Server,
-    upgrade::{count_failure, successor::Successor},
+    upgrade::{
+        count_failure,
+        successor::{ListenerOffer, Successor},
+    },
 };
 use std::{path::Path, time::Duration};
+
+/// The index of the listener of `--redirect-http`, which is in no list of the configuration.
+const REDIRECT_INDEX: u16 = u16::MAX;
 
 /// Starts `program` again and hands the service over to it. Returns a line for each kind of object
 /// that was handed over. Afterwards this process only finishes the exchanges that it has begun.
@@ -41,7 +47,10 @@ fn hand_over(
     server.check_can_be_succeeded()?;
     let mut listeners = server.offered();
     if let Some(redirect) = &redirect {
-        listeners.extend(redirect.offered());
+        // Both servers count their listeners from 0. With port 0 the configured addresses may be equal, too,
+        // and the successor of one server would take the listeners of both.
+        let offers = redirect.offered().into_iter();
+        listeners.extend(offers.map(|offer| ListenerOffer { index: REDIRECT_INDEX, ..offer }));
     }
     let sockets = listeners.len();
     let mut successor = Successor::start(program, &listeners)?;

@@ -127,6 +127,30 @@ fn upgrades_keep_tls_connections() {
     assert_eq!(statistics["tls"]["failures"], 0, "{statistics}");
 }
 
+/// Regression: the new process took both listeners for HTTPS, and then could not listen for plain HTTP.
+#[test]
+fn the_listener_for_plain_http_is_handed_over_although_its_configured_address_is_the_same() {
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    let tls = ["--tls", "self-signed", "--redirect-http", "127.0.0.1:0"];
+    let mut server = folder.serve(&[&tls[..], &["--workers", "2"]].concat());
+    let plain = crate::tls::redirect_address(&server);
+    let port = server.address().rsplit(':').next().unwrap().to_owned();
+    let mut processes = Vec::new();
+    for _ in 0..2 {
+        printed(&folder.ctl("upgrade"));
+        processes.push(successor(&mut server));
+        let addresses = processes.last().unwrap().listening()["addresses"].as_array().unwrap();
+        assert_eq!(addresses.len(), 1, "{addresses:?}");
+        let mut client = Client::connect(&plain);
+        client.send(b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let reply = client.reply();
+        let location = format!("https://localhost:{port}/a");
+        assert_eq!((reply.status, reply.field("location")), (308, Some(&*location)));
+    }
+    end(processes);
+}
+
 /// The configuration decides whether a client's certificate is valid, so such a connection stays in
 /// the process that verified the certificate.
 #[test]
