@@ -11,6 +11,7 @@ use super::{
     site::{Contents, Tree},
 };
 use crate::{
+    config::POOL_DEFAULT,
     protocol::rules::Rules,
     reactor::{ClientId, ExchangeId, Reactor},
     service::{
@@ -206,11 +207,7 @@ impl Hosts {
 
 impl HostSite {
     fn open(config: &Settings, host: &VirtualHost, opening: StoreOpening) -> anyhow::Result<Self> {
-        // Each worker has an equal part of the memory: heads differ from site to site, so contents are not
-        // shared.
-        let workers = config.workers.max(config.pool.unwrap_or(1)) as u64;
-        let sites = config.hosts.len() as u64 + 1;
-        let bytes = (host.site.cache_bytes / sites / workers).min(config.site.cache_bytes);
+        let (bytes, open_files) = share_of_site(config, host);
         let mut own = config.clone();
         own.own_file_tables = config.own_tables_of_workers();
         own.hosts = Vec::new();
@@ -218,7 +215,7 @@ impl HostSite {
         own.clients = Default::default();
         own.site = host.site.clone();
         own.site.cache_bytes = bytes;
-        own.site.open_files = (config.site.open_files / sites).max(1);
+        own.site.open_files = open_files;
         own.frontend.clone_from(&host.frontend);
         own.auth.clone_from(&host.auth);
         own.guestbook.clone_from(&host.guestbook);
@@ -230,6 +227,23 @@ impl HostSite {
         let routes = Routes::open_in(tree, Contents::new(bytes, 1), &own, &rules, opening)?;
         Ok(Self { routes, rules: Arc::new(rules), max_body: host.max_body })
     }
+}
+
+/// Returns the bytes of memory and the open files that a worker may cache of a site that is not the default one.
+fn share_of_site(config: &Settings, host: &VirtualHost) -> (u64, u64) {
+    // Heads differ from site to site, so contents are not shared: each worker has an equal part of the memory.
+    let workers = if config.architecture.has_pool() {
+        let pool = config.pool.unwrap_or(POOL_DEFAULT);
+        config.max_connections.map_or(pool, |most| pool.min(most))
+    } else {
+        config.workers
+    };
+    let (sites, workers) = (config.hosts.len() as u64 + 1, workers.max(1) as u64);
+    // The default site of a worker that serves one connection has only a small cache and no open files.
+    let most = config.site.cache_bytes / sites;
+    let bytes = (host.site.cache_bytes / sites / workers).min(most);
+    let open_files = config.site.open_files;
+    (bytes, (open_files / sites).max(open_files.min(1)))
 }
 
 /// Panics on a request for the target in `POLLUX_TEST_PANIC`. For tests, and only in debug builds.
@@ -477,6 +491,40 @@ fn compare(known: &[u8], name: &[u8]) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Architecture;
+
+    /// Regression: a pool of the default size counted as one worker, and a worker of one connection had as much
+    /// memory for each further site as for the default one, and open files besides.
+    #[test]
+    fn all_sites_of_all_workers_use_less_than_twice_the_memory() {
+        let mut config = Settings::new("");
+        let site = config.site.clone();
+        let host = || VirtualHost {
+            names: Vec::new(),
+            site: site.clone(),
+            frontend: None,
+            guestbook: None,
+            auth: None,
+            headers: Vec::new(),
+            max_body: 0,
+        };
+        config.hosts = vec![host(), host(), host()];
+        let share = |config: &Settings| share_of_site(config, &config.hosts[0]);
+        assert_eq!(share(&config), (site.cache_bytes / 4, site.open_files / 4));
+        config.workers = 2;
+        assert_eq!(share(&config).0, site.cache_bytes / 4 / 2);
+        config.workers = 1;
+        config.architecture = Architecture::Prethreaded;
+        assert_eq!(share(&config).0, site.cache_bytes / 4 / POOL_DEFAULT as u64);
+        config.max_connections = Some(8);
+        assert_eq!(share(&config).0, site.cache_bytes / 4 / 8);
+        config.pool = Some(4);
+        assert_eq!(share(&config).0, site.cache_bytes / 4 / 4);
+        config.architecture = Architecture::Threaded;
+        (config.pool, config.max_connections) = (None, None);
+        (config.site.cache_bytes, config.site.open_files) = (1 << 20, 0);
+        assert_eq!(share(&config), (1 << 18, 0));
+    }
 
     #[test]
     fn a_name_finds_its_site_and_everything_else_the_default() {
