@@ -8,6 +8,10 @@ use std::{
     process::{Command, Output},
 };
 
+/// How strict the compiler is with programs of users.
+const STRICT: [&str; 6] =
+    ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Wstrict-prototypes", "-Werror"];
+
 fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
@@ -38,6 +42,18 @@ fn the_man_page_names_every_function_and_constant() {
     let missing: Vec<_> =
         names.iter().filter(|&&name| name != "POLLUX_H" && !page.contains(name)).collect();
     assert!(missing.is_empty(), "pollux_event(3) does not name {missing:?}");
+}
+
+#[test]
+fn the_program_in_the_book_is_valid_c() {
+    let page = fs::read_to_string(here("../../docs/libraries.md")).expect("the page");
+    let (_, rest) = page.split_once("\n```c\n").expect("a program in C");
+    let (program, _) = rest.split_once("\n```\n").expect("its end");
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("echo.c");
+    fs::write(&file, format!("{program}\n")).expect("the program is written");
+    let mut cc = Command::new("cc");
+    run(cc.args(STRICT).arg("-fsyntax-only").arg("-I").arg(here("include")).arg(&file));
 }
 
 /// The directory in which cargo has put the libraries.
@@ -75,8 +91,7 @@ fn an_echo_server_in_c_runs_on_each_mechanism() {
     ] {
         let program = directory.path().join(kind);
         let mut cc = Command::new("cc");
-        cc.args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Wstrict-prototypes", "-Werror"]);
-        cc.arg("-o").arg(&program).arg(here("tests/echo.c"));
+        cc.args(STRICT).arg("-o").arg(&program).arg(here("tests/echo.c"));
         for flag in flags.split_whitespace() {
             // A shared library is in the same directory as the static one, so the intended one is
             // named.
