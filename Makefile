@@ -12,7 +12,7 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
 
 .PHONY: demo
-demo: ## build, then measure what idle connections cost under every mechanism (90 s after the build)
+demo: ## build, then measure what idle connections cost under four mechanisms (90 s after the build)
 	@scripts/setup build
 	$(CARGO) build --release --locked --bin pollux
 	@./target/release/pollux lab run idle --quick $(if $(OUT),--out '$(OUT)')
