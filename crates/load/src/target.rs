@@ -211,11 +211,12 @@ impl Targets {
     }
 
     /// Reads a URL file: a line is a URL or a path of `base`'s server, then an optional weight;
-    /// empty lines and lines that begin with `#` are ignored.
+    /// empty lines and lines that begin with `#` are ignored, as is a byte order mark.
     ///
     /// # Errors
     /// The error names the line.
     pub fn parse_file(text: &str, base: Option<&Url>) -> Result<Vec<(Url, f64)>> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut urls = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let mut words = line.split_whitespace();
@@ -476,6 +477,14 @@ mod tests {
         assert_eq!(chosen, [0, 1, 2, 0, 1, 2, 0]);
         let error = Targets::in_turn(listed("/a 2\n/b 3\n")).unwrap_err().to_string();
         assert!(error.contains("--in-turn") && error.contains("weights"), "{error}");
+    }
+
+    /// Regression test: the first line of such a file, as editors on Windows write it, was once no path.
+    #[test]
+    fn a_url_file_may_begin_with_a_byte_order_mark() {
+        let text = "\u{feff}/a\r\n/b 2\r\n";
+        let listed = Targets::parse_file(text, Some(&url("http://h/"))).unwrap();
+        assert_eq!(listed, [(url("http://h/a"), 1.0), (url("http://h/b"), 2.0)]);
     }
 
     #[test]
