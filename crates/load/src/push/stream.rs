@@ -43,6 +43,8 @@ pub(super) struct Rest {
     line: Vec<u8>,
     /// The input ended in CR, which has ended a line; an LF that follows belongs to the same line end.
     is_after_cr: bool,
+    /// A line was complete: a byte order mark is no longer possible.
+    has_begun: bool,
 }
 
 /// Calls `line` for each line that ends in `content`. Lines end in LF, CRLF or CR.
@@ -60,10 +62,11 @@ pub(super) fn split(
     }
     while let Some(end) = memchr::memchr2(b'\n', b'\r', content) {
         if rest.line.is_empty() {
-            line(Line::new(&content[..end]));
+            line(Line::new(rest.without_mark(&content[..end])));
         } else {
             rest.extend(&content[..end])?;
-            line(Line::new(&std::mem::take(&mut rest.line)));
+            let whole = std::mem::take(&mut rest.line);
+            line(Line::new(rest.without_mark(&whole)));
         }
         let after = &content[end + 1..];
         let is_cr = content[end] == b'\r';
@@ -74,6 +77,12 @@ pub(super) fn split(
 }
 
 impl Rest {
+    /// The first line of a stream may begin with a byte order mark.
+    fn without_mark<'a>(&mut self, line: &'a [u8]) -> &'a [u8] {
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        line.strip_prefix(b"\xef\xbb\xbf").filter(|_| is_first).unwrap_or(line)
+    }
+
     fn extend(&mut self, piece: &[u8]) -> Result<(), Failure> {
         self.line.extend_from_slice(piece);
         if self.line.len() > MAX_LINE_BYTES { Err(Failure::BadReply) } else { Ok(()) }
@@ -121,6 +130,16 @@ mod tests {
                     "{text:?} in pieces of {piece}"
                 );
             }
+        }
+    }
+
+    /// Regression test: the first line of such a stream once was an unknown field.
+    #[test]
+    fn a_stream_may_begin_with_a_byte_order_mark() {
+        let text = "\u{feff}data:x\n\u{feff}data:y\n";
+        for piece in 1..=text.len() {
+            let expected = [Line::Data(b"x"), Line::Other].map(|line| format!("{line:?}"));
+            assert_eq!(lines(text.as_bytes(), piece), expected, "in pieces of {piece}");
         }
     }
 
