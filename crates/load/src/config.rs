@@ -14,6 +14,9 @@ use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 /// The most threads.
 pub const MAX_THREADS: usize = 256;
 
+/// The most clients among whom a schedule is shared.
+pub const MAX_CLIENTS: u64 = 1_000_000;
+
 /// The most memory for the requests of a run, in bytes: the request of each URL is written before the
 /// run, in two forms, each with the body.
 pub const MAX_REQUEST_BYTES: u64 = 4 << 30;
@@ -305,6 +308,7 @@ impl Config {
             self.share.count >= 1 && self.share.index < self.share.count,
             "--client: expected I/N with 1 ≤ I ≤ N"
         );
+        ensure!(self.share.count <= MAX_CLIENTS, "--client: at most {MAX_CLIENTS} clients");
         if let Some(session) = self.session {
             self.check_session(session)?;
         }
@@ -387,5 +391,16 @@ mod tests {
         config.urls.push((url, 1.0));
         let error = config.check().unwrap_err().to_string();
         assert!(error.contains("--body: 2049 URLs") && error.contains("4 GiB"), "{error}");
+    }
+
+    /// Regression test: the number of clients by that of threads once overflowed.
+    #[test]
+    fn the_number_of_clients_is_bounded() {
+        let mut config = Config::new("http://h/".parse().unwrap(), 1.0, Duration::from_secs(1));
+        config.share = Share { index: MAX_CLIENTS - 1, count: MAX_CLIENTS };
+        config.check().unwrap();
+        config.share.count = u64::MAX;
+        let error = config.check().unwrap_err().to_string();
+        assert!(error.contains("--client: at most 1000000"), "{error}");
     }
 }
