@@ -2,6 +2,7 @@
 /*
  * Changes to the set: write(), pwrite(), writev(), and the first half of DP_UPDATE_POLL.
  */
+#include <linux/sched/signal.h>
 #include <linux/uio.h>
 
 #include "scan.h"
@@ -145,6 +146,9 @@ ssize_t dp_write(struct file *file, const char __user *buffer, size_t size, loff
 			break;
 		}
 		cond_resched();
+		/* A free lock is taken without a look at signals, and the array may be very long. */
+		if (fatal_signal_pending(current))
+			break;
 	}
 	return result ? result : applied * sizeof(*changes);
 }
@@ -195,6 +199,9 @@ ssize_t dp_write_iter(struct kiocb *iocb, struct iov_iter *from)
 			break;
 		}
 		cond_resched();
+		/* As in dp_write(). */
+		if (fatal_signal_pending(current))
+			break;
 	}
 	return result ? result : applied;
 }
@@ -227,6 +234,9 @@ int dp_apply(struct dp_set *set, const struct pollfd __user *changes, int nchang
 		changes += wanted;
 		nchanges -= wanted;
 		cond_resched();
+		/* As in dp_write(). */
+		if (nchanges && fatal_signal_pending(current))
+			return -EINTR;
 	}
 	return result;
 }

@@ -340,3 +340,34 @@ TEST(limits_open_modes)
 	CHECK_EQ(write(writing, &change, sizeof(change)), sizeof(change));
 	CHECK_EQ(OK(set_poll(reading, &change, 1, 0)), 0);
 }
+
+/*
+ * A killed process ends within its call, even if no other thread ever holds the lock of the set.
+ * Without an end, so many changes would take minutes.
+ */
+TEST(limits_killed_in_a_long_call_ends)
+{
+	/* Pages of zeros, for which nothing is allocated: each change is one of descriptor 0. */
+	const size_t size = INT32_MAX * sizeof(struct pollfd);
+	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+	struct pollfd *changes = mmap(NULL, size, PROT_READ, flags, -1, 0);
+	int status, set = set_open();
+	char fdinfo[64];
+	pid_t pid;
+	long end;
+
+	if (changes == MAP_FAILED)
+		test_skip("an array of %d changes: %s", INT32_MAX, strerror(errno));
+	pid = OK(fork());
+	if (!pid) {
+		set_update_poll(set, changes, INT32_MAX, NULL, 0, 0);
+		_exit(0);
+	}
+	snprintf(fdinfo, sizeof(fdinfo), "/proc/%d/fdinfo/%d", pid, set);
+	for (end = now_ms() + LONG_MS; number_after(fdinfo, "changes:") < 1000; sleep_ms(1))
+		CHECK(now_ms() < end);
+	OK(kill(pid, SIGKILL));
+	for (end = now_ms() + LONG_MS; !OK(waitpid(pid, &status, WNOHANG)); sleep_ms(1))
+		CHECK(now_ms() < end);
+	CHECK(WIFSIGNALED(status));
+}
