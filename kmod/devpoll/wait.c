@@ -4,6 +4,7 @@
  */
 #include <linux/hrtimer.h>
 #include <linux/ktime.h>
+#include <linux/math64.h>
 #include <linux/sched/rt.h>
 #include <linux/sched/signal.h>
 #include <linux/workqueue.h>
@@ -18,7 +19,8 @@
 
 static u64 dp_slack(int timeout_ms)
 {
-	u64 slack = (u64)timeout_ms * NSEC_PER_MSEC / (task_nice(current) > 0 ? 200 : 1000);
+	/* Kernels for 32 bits have no operator for a division of 64 bits. */
+	u64 slack = div_u64((u64)timeout_ms * NSEC_PER_MSEC, task_nice(current) > 0 ? 200 : 1000);
 
 	/* Up to 6.11 real-time tasks have a slack, which poll(2) ignores; from 6.12 on it is 0. */
 	if (rt_task(current) || !current->timer_slack_ns)
