@@ -288,6 +288,7 @@ long dp_wait_scan(struct dp_set *set, struct dp_wait_args __user *user);
 void dp_single_not_ready(struct dp_set *set, struct dp_entry *entry);
 void dp_replace_single(struct dp_set *set);
 long dp_update_wait_user(struct dp_set *set, struct dp_update_args __user *user);
+void dp_fput_now(struct file *file);
 typedef int dp_scan_fn(struct dp_set *set, void *context, poll_table *arm);
 int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues, dp_scan_fn *scan,
 	     void *context);

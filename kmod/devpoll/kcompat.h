@@ -7,7 +7,9 @@
 #ifndef _DEVPOLL_KCOMPAT_H
 #define _DEVPOLL_KCOMPAT_H
 
+#include <linux/atomic.h>
 #include <linux/file.h>
+#include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/version.h>
 
@@ -34,6 +36,19 @@ static inline void dp_vm_flags_set(struct vm_area_struct *vma, unsigned long fla
 	vm_flags_set(vma, flags);
 #else
 	vma->vm_flags |= flags;
+#endif
+}
+
+/*
+ * Drops a reference to a file unless it is the last one. Returns whether it was dropped. From 6.13
+ * on files count with a file_ref_t, in which 0 stands for one reference.
+ */
+static inline bool dp_fput_unless_last(struct file *file)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+	return atomic_long_add_unless(&file->f_ref.refcnt, -1, FILE_REF_ONEREF);
+#else
+	return atomic_long_add_unless(&file->f_count, -1, 1);
 #endif
 }
 

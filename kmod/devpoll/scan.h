@@ -214,7 +214,7 @@ static __always_inline struct dp_file dp_fdget(int fd)
 static __always_inline void dp_fdput(struct dp_file borrowed)
 {
 	if (unlikely(borrowed.referenced))
-		fput(borrowed.file);
+		dp_fput_now(borrowed.file);
 }
 
 /*
@@ -256,8 +256,9 @@ static __always_inline __poll_t dp_poll_hooked(struct dp_set *set, struct dp_ent
 		return dp_poll_hooked_file(set, entry, files_lookup_fd_raw(files, entry->fd));
 	file = fget(entry->fd);
 	mask = dp_poll_hooked_file(set, entry, file);
+	dp_widen_race();
 	if (file)
-		fput(file);
+		dp_fput_now(file);
 	return mask;
 }
 

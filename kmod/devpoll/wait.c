@@ -104,6 +104,45 @@ static void dp_leave_wait_queues(struct poll_wqueues *queues)
 	poll_initwait(queues);
 }
 
+/* Work item that makes a kernel worker call fput() in place of a user thread. */
+struct dp_fput_work {
+	struct work_struct work;
+	struct file *file;
+};
+
+static void dp_fput(struct work_struct *work)
+{
+	struct dp_fput_work *last = container_of(work, struct dp_fput_work, work);
+
+	fput(last->file);
+}
+
+static noinline_for_stack void dp_fput_by_worker(struct file *file)
+{
+	struct dp_fput_work last = {
+		.file = file,
+	};
+
+	INIT_WORK_ONSTACK(&last.work, dp_fput);
+	schedule_work(&last.work);
+	flush_work(&last.work);
+	destroy_work_on_stack(&last.work);
+}
+
+/**
+ * dp_fput_now() - fput() of a thread that may sleep before it returns to user space
+ * @file: the file
+ *
+ * If another thread closed the file while this one examined it, this drops the last reference. A
+ * worker does that for the reason given at dp_leave_wait_queues(), so that the peer of the file
+ * sees the close at once.
+ */
+void dp_fput_now(struct file *file)
+{
+	if (unlikely(!dp_fput_unless_last(file)))
+		dp_fput_by_worker(file);
+}
+
 /**
  * dp_sleep() - scans and sleeps in turn until a scan finds something
  * @set: the set

@@ -278,6 +278,58 @@ TEST(closing_a_set_while_a_thread_waits)
 	CHECK_EQ(waiter_join(&waiter), 1);
 }
 
+/* The waits of a thread, and the descriptor whose result ends them. */
+struct waits {
+	int set, stop;
+};
+
+static void *wait_until_stopped(void *context)
+{
+	const struct waits *waits = context;
+	struct pollfd results[4];
+
+	for (;;) {
+		int found = OK(set_poll(waits->set, results, 4, -1));
+
+		for (int i = 0; i < found; i++)
+			if (results[i].fd == waits->stop)
+				return NULL;
+	}
+}
+
+/*
+ * A thread may examine an entry while another one closes the descriptor. The first one then drops
+ * the last reference to the file, finds nothing and sleeps; the peer must see the close
+ * nevertheless.
+ */
+TEST(closing_while_a_thread_examines_closes)
+{
+	enum { ROUNDS = 2000, SPINS = 40000 };
+	struct pair stop = unix_pair(SOCK_STREAM);
+	struct waits waits = { set_open(), stop.a };
+	pthread_t thread;
+
+	set_write(waits.set, stop.a, POLLIN);
+	CHECK_EQ(pthread_create(&thread, NULL, wait_until_stopped, &waits), 0);
+	for (int round = 0; round < ROUNDS; round++) {
+		struct pair pair = unix_pair(SOCK_STREAM);
+		struct pollfd peer = { pair.b, POLLIN, 0 };
+
+		set_write(waits.set, pair.a, 0);
+		/* A further event wakes the thread, which examines the entry a little later. */
+		set_write(waits.set, pair.a, POLLPRI);
+		for (volatile int spin = round * 7919 % SPINS; spin > 0; spin--)
+			;
+		close(pair.a);
+		if (OK(poll(&peer, 1, LONG_MS)) != 1)
+			test_fail(__FILE__, __LINE__, "round %d: the peer sees no close", round);
+		set_remove(waits.set, pair.a);
+		close(pair.b);
+	}
+	make_readable(stop.b);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+}
+
 TEST(closing_a_socket_while_a_thread_waits)
 {
 	struct pair pair = unix_pair(SOCK_STREAM), other = unix_pair(SOCK_STREAM);
