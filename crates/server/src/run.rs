@@ -211,6 +211,7 @@ pub fn run_with(
         }
     }
     while server.running() > 0 || redirect.as_ref().is_some_and(|redirect| redirect.running() > 0) {
+        refuse_tasks(&server);
         match server.next_signal(&SIGNALS)? {
             Some(ATTENTION) | None => {}
             // During a stop the service manager's time limit for stopping applies.
@@ -246,6 +247,15 @@ pub fn run_with(
     launcher::end();
     print(&statistics)?;
     Ok(statistics)
+}
+
+/// Refuses all tasks of operators, because the process is about to end: they would wait for nothing, for as long
+/// as the last response takes.
+fn refuse_tasks(server: &Server) {
+    while let Some((_, outcome)) = server.next_task() {
+        // The operator may have given up waiting.
+        let _ = outcome.send(Err("this process is about to end".to_owned()));
+    }
 }
 
 /// Sets the limit. Must be called before the workers start, because it decides how many signals

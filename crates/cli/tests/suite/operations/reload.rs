@@ -254,6 +254,36 @@ fn an_exchange_in_progress_ends_under_the_former_configuration() {
     server.stop();
 }
 
+/// Regression: these commands waited for as long as the last response took.
+#[test]
+fn a_server_that_stops_refuses_commands_at_once() {
+    let (begin, begun) = std::sync::mpsc::channel::<()>();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(released);
+    let slow = Origin::start(move |request| {
+        begin.send(()).unwrap();
+        let _ = released.lock().unwrap().recv_timeout(pollux_testkit::http::PATIENCE);
+        request.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow")
+    });
+    let folder = Folder::new();
+    folder.write("", &format!("origin = [\"{}\"]", slow.url()));
+    let mut server = folder.serve(&["--grace", "60s"]);
+    let mut waiting = server.client();
+    waiting.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    begun.recv_timeout(pollux_testkit::http::PATIENCE).unwrap();
+    server.signal(Signal::TERM);
+    let address = server.address().to_owned();
+    wait_until("the end of accepting", || std::net::TcpStream::connect(&address).is_err());
+    for command in ["reload", "upgrade"] {
+        let reason = refused(&folder.ctl(command));
+        assert!(reason.contains("about to end"), "{command}: {reason}");
+    }
+    release.send(()).unwrap();
+    assert_eq!(waiting.reply().text(), "slow");
+    let (status, _) = server.wait();
+    assert!(status.success(), "{status}");
+}
+
 fn former_configurations(server: &mut Serve) -> u64 {
     server.statistics()["workers"]["former_configurations"].as_u64().unwrap()
 }
