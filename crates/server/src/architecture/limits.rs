@@ -41,7 +41,8 @@ pub(crate) fn connections_of_worker(config: &Settings, open_files: usize, index:
         Some(all) => all / config.workers + usize::from(index < all % config.workers),
         None => {
             let (pool, of_client) = links_to_store(config);
-            (room(config, share(config, open_files), pool) / of_client).max(1)
+            let more = pool.saturating_add(other_directories(config));
+            (room(config, share(config, open_files), more) / of_client).max(1)
         }
     }
 }
@@ -70,6 +71,12 @@ fn more_for_store(config: &Settings) -> usize {
     }
 }
 
+/// Returns how many directories a worker holds open besides that of the default site. Threads share that one, and
+/// for other workers it is in the reserve.
+fn other_directories(config: &Settings) -> usize {
+    config.hosts.iter().filter(|host| host.site.directory.is_some()).count()
+}
+
 /// Returns how many workers that serve one connection at a time have enough descriptors in one
 /// table.
 pub(crate) fn workers(config: &Settings, open_files: usize, assignment: Assignment) -> usize {
@@ -77,7 +84,8 @@ pub(crate) fn workers(config: &Settings, open_files: usize, assignment: Assignme
         Assignment::Pool(_) => OF_POOL,
         Assignment::One => OF_ONE,
     };
-    (room(config, open_files, 0) / (each + more_for_store(config))).max(1)
+    (room(config, open_files, 0) / (each + more_for_store(config) + other_directories(config)))
+        .max(1)
 }
 
 /// Returns how many files the cache of each worker may hold open.
@@ -93,8 +101,8 @@ fn share(config: &Settings, open_files: usize) -> usize {
 }
 
 /// Returns how many of `mine` descriptors are left for connections after the reserve, the cached
-/// files, the upstream connections, and `pool` more.
-fn room(config: &Settings, mine: usize, pool: usize) -> usize {
+/// files, the upstream connections, and `more` others.
+fn room(config: &Settings, mine: usize, more: usize) -> usize {
     // The default site may hold all of these files open, and the others have equal parts of as many in addition.
     let others = config.hosts.len() as u64;
     let of_others = (config.site.open_files / (others + 1)).max(1).saturating_mul(others);
@@ -105,7 +113,7 @@ fn room(config: &Settings, mine: usize, pool: usize) -> usize {
         .frontends()
         .flatten()
         .fold(0_usize, |sum, frontend| sum.saturating_add(frontend.connections.get()));
-    let reserved = RESERVED.saturating_add(cached).saturating_add(upstream).saturating_add(pool);
+    let reserved = RESERVED.saturating_add(cached).saturating_add(upstream).saturating_add(more);
     // A small limit is divided: it is better to cache fewer open files than to serve no connection.
     mine.saturating_sub(reserved).max(mine / 2).max(1)
 }
@@ -174,7 +182,8 @@ mod tests {
         }
     }
 
-    /// Regression: the origins, the guestbook and the open files of the default site alone had descriptors.
+    /// Regression: the origins, the guestbook, the open files and the directory of the default site alone had
+    /// descriptors.
     #[test]
     fn what_every_site_opens_has_descriptors() {
         let mut config = Settings::new(".");
@@ -196,11 +205,33 @@ mod tests {
         guestbook.connections = "pooled:100".parse().unwrap();
         let hosts = vec![host(origins(1000), None), host(None, Some(Arc::new(guestbook)))];
         config.hosts = hosts;
-        // Two of three sites hold a third of 256 files open each, besides the default one.
-        let left = 20_000 - 320 - 2 * (256 / 3);
+        // Two of three sites hold a third of 256 files open each, besides the default one, and a directory.
+        let left = 20_000 - 320 - 2 * (256 / 3 + 1);
         assert_eq!(connections_of_worker(&config, 20_000, 0), left - 1000 - 100);
         config.frontend = origins(2000);
         assert_eq!(connections_of_worker(&config, 20_000, 0), left - 3000 - 100);
+        config.hosts[1].site.directory = None;
+        assert_eq!(connections_of_worker(&config, 20_000, 0), left - 3000 - 100 + 1);
+    }
+
+    /// Regression: threads had too few descriptors for the directories that each of them opens, and connections were
+    /// closed unserved in place of waiting.
+    #[test]
+    fn the_directories_of_all_sites_have_descriptors_in_every_thread() {
+        let mut config = Settings::new(".");
+        let host = VirtualHost {
+            names: Vec::new(),
+            site: config.site.clone(),
+            frontend: None,
+            guestbook: None,
+            auth: None,
+            headers: Vec::new(),
+            max_body: 0,
+        };
+        config.hosts = vec![host; 8];
+        let left = 20_000 - 320 - 8 * (256 / 9);
+        assert_eq!(workers(&config, 20_000, Assignment::One), left / (2 + 8));
+        assert_eq!(workers(&config, 20_000, Assignment::Pool(64)), left / (3 + 8));
     }
 
     #[test]
