@@ -225,6 +225,32 @@ fn a_stop_ends_requests_in_flight_and_accepts_none() {
     });
 }
 
+/// Regression: at a stop, the acceptor of the threads spun while all of them were busy and a connection waited.
+#[test]
+fn an_acceptor_without_room_rests_at_a_stop() {
+    let (site, started_at) = (site(LARGE), Instant::now());
+    let arguments = ["--max-connections", "1", "--grace", "60s"];
+    let mut server = serve(site.path(), "threaded", &arguments);
+    let mut busy = server.client();
+    busy.send("GET /large HTTP/1.1\r\nHost: test\r\n\r\n");
+    busy.socket().read_exact(&mut [0; 100]).unwrap();
+    let mut waiting = server.client();
+    waiting.send(LAST);
+    server.wait_until("the acceptor to have no room", |counts| counts["accept_pauses"] != 0);
+    server.signal_and_wait(Signal::TERM);
+    // Each of these takes a moment, in which it could spin.
+    let mut pauses = 0;
+    for _ in 0..20 {
+        pauses = server.statistics()["accept_pauses"].as_u64().unwrap();
+    }
+    // It looks for an idle connection ten times a second.
+    let most = 10 + started_at.elapsed().as_millis() as u64 / 50;
+    assert!(pauses <= most, "{pauses} pauses, and not {most}");
+    drop(busy);
+    assert_eq!(waiting.reply().text(), "hello");
+    assert!(server.wait().0.success());
+}
+
 /// Starts a server in a blocking architecture, with room for one connection at a time and with two
 /// listeners. Returns it and the address of the second listener.
 fn serve_one_at_a_time(directory: &Path, architecture: &str) -> (Serve, String) {
