@@ -141,11 +141,13 @@ fn a_store_that_is_not_there_is_a_503_in_every_architecture() {
 }
 
 /// An outage is logged once, and its end once, however many requests fail.
+///
+/// Regression: each process logged it, in `forking` for every connection.
 #[test]
 fn an_outage_of_the_store_is_logged_once() {
     let site = site(0);
     let nobody = Port::reserve();
-    for architecture in ["event", "threaded"] {
+    for architecture in ["event", "threaded", "forking", "preforked"] {
         let store = format!("redis://{}/0", nobody.address());
         let server = serve(site.path(), architecture, &["--guestbook", "--store", &store]);
         for _ in 0..100 {
