@@ -17,6 +17,54 @@ fn each(command: &mut Command, name: &str, visit: &mut impl FnMut(&str, &mut Com
     }
 }
 
+/// Returns the pages of the book as one text. Published runs and decisions, which are below them, explain no flags.
+fn pages() -> String {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+    let mut text = String::new();
+    for entry in std::fs::read_dir(docs).expect("the book") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|end| end == "md") {
+            text.push_str(&std::fs::read_to_string(&path).expect("a page"));
+        }
+    }
+    text
+}
+
+/// Returns whether the text has this flag, and not only longer ones that begin with it.
+fn names(text: &str, flag: &str) -> bool {
+    text.match_indices(flag).any(|(at, _)| {
+        let next = text[at + flag.len()..].chars().next();
+        !next.is_some_and(|c| c.is_ascii_alphanumeric() || c == '-')
+    })
+}
+
+#[test]
+fn the_book_has_every_flag() {
+    let text = pages();
+    let (mut count, mut missing) = (0, Vec::new());
+    each(&mut Cli::command(), "pollux", &mut |name, command| {
+        // Makes files for packagers, and has a help of its own.
+        if name.starts_with("pollux-generate") {
+            return;
+        }
+        for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+            let Some(flag) = argument.get_long() else { continue };
+            count += 1;
+            if !["help", "version"].contains(&flag) && !names(&text, &format!("--{flag}")) {
+                missing.push(format!("{name} --{flag}"));
+            }
+        }
+    });
+    assert!(count > 150, "only {count} flags");
+    assert!(missing.is_empty(), "no page of docs/ has {missing:?}");
+}
+
+#[test]
+fn the_check_of_flags_can_fail() {
+    assert!(names("`--hub-url URL` and `--hub`", "--hub"));
+    assert!(!names("`--hub-url URL`", "--hub"));
+}
+
 #[test]
 fn every_help_is_as_reviewed_and_fits_80_columns() {
     let mut count = 0;
