@@ -93,10 +93,10 @@ enum Command {
     List {
         #[command(flatten)]
         control: Control,
-        /// Only URLs that begin like this
+        /// Only URLs that begin with this text
         #[arg(long, value_name = "URL", default_value = "")]
         prefix: OsString,
-        /// So many and no more
+        /// Print at most N URLs
         #[arg(long, value_name = "N")]
         limit: Option<u64>,
     },

@@ -209,17 +209,18 @@ pub(crate) struct Args {
     /// Threads that share the schedule
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Generator")]
     threads: usize,
-    /// CPUs: thread i runs on the i-th, counted round
+    /// CPUs: thread i runs on the i-th of this list, which begins again at its end
     #[arg(long, value_delimiter = ',', value_name = "CPU,…", help_heading = "Generator")]
     pin: Vec<usize>,
-    /// The 99th percentile of the generator's own lag above which the run is invalid
+    /// Maximum of the 99th percentile of the generator's own lag; above it the run is invalid
     #[arg(long, value_parser = duration::parse, default_value = "5ms", value_name = "TIME", help_heading = "Generator")]
     max_lag: Duration,
-    /// The share of the latency, at the median and at the 99th percentile, above which the
-    /// generator's own lag makes the latencies invalid: the rest of the run stays valid
+    /// Maximum of the generator's own lag as a share of the latency, at the median and at the 99th
+    /// percentile; above it the latencies are invalid, and the rest of the run stays valid
     #[arg(long, value_parser = share_of_one, default_value = "50%", value_name = "SHARE", help_heading = "Generator")]
     max_lag_share: f64,
-    /// The share of the time above which a closed loop is invalid that had to wait for a CPU
+    /// Maximum share of the time for which the generator of a closed loop may wait for a CPU; above
+    /// it the run is invalid
     #[arg(long, value_parser = share_of_one, default_value = "10%", value_name = "SHARE", help_heading = "Generator")]
     max_starved: f64,
 
@@ -264,11 +265,11 @@ enum ClosingName {
 /// `--idle-kind`, which `pollux idle` has too.
 #[derive(Clone, Copy, ValueEnum)]
 pub(super) enum IdleKindName {
-    /// Nothing: they connect only; to an https URL with the TLS handshake
+    /// Connects only; for https with a TLS handshake
     Connect,
-    /// Sent a part of a request
+    /// Sends a part of a request
     Partial,
-    /// Had one request answered
+    /// Sends one request and reads the response
     AfterRequest,
 }
 

@@ -22,9 +22,10 @@ const DEFAULT_RATE_RPS: f64 = 10.0;
 /// The flags of a run with subscribers.
 #[derive(clap::Args)]
 pub(crate) struct PushArgs {
-    /// Hold N subscribers of a push server (server-sent events) and publish updates by the schedule:
-    /// --rate, then, is of updates [default: 10]. The URL is the subscription, or a Mercure hub. Each event
-    /// is checked at each subscriber; --header is for the subscriptions
+    /// Hold N subscribers of a push server (server-sent events) and publish updates by the
+    /// schedule; --rate is then the number of updates per second [default: 10]. The URL is the
+    /// subscription, or a Mercure hub. Each event is checked at each subscriber; --header is for
+    /// the subscriptions
     #[arg(long, value_name = "N", help_heading = "Push", conflicts_with_all = [
         "url_file", "in_turn", "client", "connections", "max_connections", "requests_per_connection",
         "keep_alive", "session_requests", "close", "idle", "method", "body", "expect_length",

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 #[command(next_help_heading = "ACME")]
 pub(super) struct AcmeArgs {
     /// Serve HTTPS for NAME with a certificate that an ACME authority issues, and renew it; may be
-    /// repeated. Wants --acme-directory
+    /// repeated. Needs --acme-directory
     #[arg(long, value_name = "NAME", action = ArgAction::Append)]
     acme: Vec<String>,
 

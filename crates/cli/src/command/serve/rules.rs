@@ -9,14 +9,14 @@ use pollux_server::config::{
 #[derive(clap::Args)]
 #[command(next_help_heading = "Paths")]
 pub(super) struct RuleArgs {
-    /// Send clients elsewhere; may be repeated, the first that is for a path counts. FROM is a path
-    /// (/a), all below one (/a/*) or has names for segments (/blog/:slug); TO is a path or a URL, with
-    /// these names; STATUS is 301, 302, 303, 307 or 308 (the default)
+    /// Redirect clients; may be repeated, the first one that matches a path is used. FROM is a path
+    /// (/a), all paths below one (/a/*) or has names for segments (/blog/:slug); TO is a path or a
+    /// URL, with these names; STATUS is 301, 302, 303, 307 or 308 (the default)
     #[arg(long, value_name = "FROM TO [STATUS]", action = ArgAction::Append)]
     redirect: Vec<Text<Redirect>>,
 
-    /// Answer as if another path had been requested; may be repeated, the first that is for a path
-    /// counts
+    /// Answer as if another path had been requested; may be repeated, the first one that matches a
+    /// path is used
     #[arg(long, value_name = "FROM TO", action = ArgAction::Append)]
     rewrite: Vec<Text<Rewrite>>,
 

@@ -18,9 +18,9 @@ pub(super) struct SecurityArgs {
     #[arg(long, value_name = "NAME[:GROUP]")]
     user: Option<Text<UserSpec>>,
 
-    /// Let the kernel refuse files and TCP ports that the configuration does not name (Landlock), and
-    /// log other system calls than the server's (log) or kill it for one (kill); auto: as log, with the
-    /// parts that the kernel has; off [default: auto]
+    /// Let the kernel refuse files and TCP ports that the configuration does not name (Landlock). A
+    /// system call that the server does not need is logged (log) or ends the server (kill). auto:
+    /// as log, with the parts that the kernel has; off: no limits [default: auto]
     #[arg(long, value_name = "MODE")]
     sandbox: Option<SandboxArg>,
 }
