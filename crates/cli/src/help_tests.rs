@@ -60,6 +60,24 @@ fn the_book_has_every_flag() {
 }
 
 #[test]
+fn the_page_about_configuration_files_has_every_key() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    let root = Cli::command();
+    let serve = root.find_subcommand("serve").expect("the command");
+    let shown = serve.get_arguments().filter(|argument| !argument.is_hide_set());
+    // The others are no keys, and the keys of the hub are in a table of their own.
+    let keys = shown
+        .filter_map(clap::Arg::get_long)
+        .filter(|flag| !["config", "json", "help", "version", "hub"].contains(flag))
+        .map(|flag| flag.strip_prefix("hub-").unwrap_or(flag));
+    let (all, missing): (Vec<&str>, Vec<&str>) =
+        keys.partition(|key| page.contains(&format!("`{key}`")));
+    assert!(all.len() > 80, "only {} keys", all.len());
+    assert!(missing.is_empty(), "docs/configuration.md does not have {missing:?}");
+}
+
+#[test]
 fn the_check_of_flags_can_fail() {
     assert!(names("`--hub-url URL` and `--hub`", "--hub"));
     assert!(!names("`--hub-url URL`", "--hub"));
