@@ -131,6 +131,9 @@ pub trait Service {
         let _ = (context, exchange);
     }
 
+    /// Called after an exchange has ended because its connection became a tunnel or went to another process.
+    fn exchange_has_left(&mut self, _: &mut ServiceContext<'_>) {}
+
     /// Called for a background task: an exchange that the service began itself and that has no client.
     /// Returns false if the service has no such task.
     fn background(

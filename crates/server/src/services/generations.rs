@@ -182,6 +182,13 @@ impl Service for Generations {
         }
     }
 
+    fn exchange_has_left(&mut self, context: &mut ServiceContext<'_>) {
+        // It may have been the last exchange of a former generation.
+        if !self.former.is_empty() {
+            self.retire(context.reactor, &context.worker.counters);
+        }
+    }
+
     #[inline]
     fn has_stream_work(&self) -> bool {
         self.current.has_stream_work()

@@ -288,6 +288,41 @@ fn former_configurations(server: &mut Serve) -> u64 {
     server.statistics()["workers"]["former_configurations"].as_u64().unwrap()
 }
 
+/// Regression: such a configuration stayed in memory until the next change.
+#[test]
+fn a_former_configuration_ends_when_its_last_exchange_becomes_a_tunnel() {
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(released);
+    let origin = Origin::start(move |request| {
+        let _ = released.lock().unwrap().recv_timeout(pollux_testkit::http::PATIENCE);
+        request.say(
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\nwelcome",
+        );
+        request.wait_for_close();
+        false
+    });
+    let folder = Folder::new();
+    let site = format!("origin = [\"{}\"]", origin.url());
+    folder.write("", &site);
+    let mut server = folder.serve(&[]);
+    let mut client = server.client();
+    client.send(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n");
+    wait_until("the request at the origin", || origin.requests() == 1);
+    folder.write("", &format!("{site}\nheader = [\"X-Is: new\"]"));
+    printed(&folder.ctl("reload"));
+    assert_eq!(former_configurations(&mut server), 1);
+    release.send(()).unwrap();
+    let mut received = Vec::new();
+    while !received.ends_with(b"welcome") {
+        let mut byte = [0];
+        client.socket().read_exact(&mut byte).unwrap();
+        received.extend(byte);
+    }
+    wait_until("the end of the configuration", || former_configurations(&mut server) == 0);
+    drop(client);
+    server.stop();
+}
+
 /// A former configuration does not stay in memory for a long poll that began under it.
 #[test]
 fn a_long_poll_goes_on_under_the_next_configuration() {

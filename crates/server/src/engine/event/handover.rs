@@ -44,6 +44,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 }
                 self.worker.counters.add(Counter::HandedOver, 1);
                 self.client_has_gone(fd);
+                let (service, mut context) = self.parts();
+                service.exchange_has_left(&mut context);
             }
             Err(why) => {
                 self.deliver(EventTarget::Exchange(what.exchange), Event::NotTaken(why));

@@ -7,7 +7,10 @@
 use super::{Engine, LAST_READS, READS_PER_EVENT, SendOutcome, transmit};
 use crate::stats::Counter;
 use crate::{
-    engine::event::table::{Class, Marks, Peer, Tunnel},
+    engine::{
+        event::table::{Class, Marks, Peer, Tunnel},
+        upstreams::UpstreamDriver as _,
+    },
     reactor::{ExchangeId, UpstreamId, UpstreamState},
     service::Service,
     transport::{Transport, outbox::Outbox},
@@ -38,6 +41,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         upstream.output.bytes().extend_from_slice(&input);
         self.tie(fd, far, output, true);
         self.tie(far, fd, upstream.output, false);
+        let (service, mut context) = self.parts();
+        service.exchange_has_left(&mut context);
         for end in [fd, far] {
             self.push(end);
         }
