@@ -31,6 +31,9 @@ use tls::{HandshakeStep, Tls, TlsPeer};
 const PROBE_AFTER: Duration = Duration::from_secs(120);
 const PROBE_PAUSE: Duration = Duration::from_secs(15);
 const PROBES: u32 = 4;
+/// The same time for a peer that acknowledges nothing or takes nothing: the kernel does not probe while it has
+/// something to send, and would try that for a quarter of an hour.
+const GONE_AFTER: Duration = PROBE_AFTER.saturating_add(PROBE_PAUSE.saturating_mul(PROBES));
 
 /// A connection to a peer; it stays open as long as this value exists.
 #[derive(Debug)]
@@ -311,13 +314,15 @@ impl Transport {
         }
     }
 
-    /// Makes the kernel probe the peer while nothing arrives from it (TCP keep-alive), so that a peer is noticed
-    /// that has vanished without closing its connection.
+    /// Makes the kernel probe the peer while nothing arrives from it (TCP keep-alive), and limits how long the peer may
+    /// leave bytes unacknowledged, so that a peer is noticed that has vanished without closing its connection.
     pub(crate) fn probe_peer(&self) {
         let probes = TcpKeepalive::new().with_time(PROBE_AFTER);
         let probes = probes.with_interval(PROBE_PAUSE).with_retries(PROBES);
         // A UNIX socket needs no probes: the kernel knows both ends.
-        let _ = SockRef::from(self).set_tcp_keepalive(&probes);
+        let socket = SockRef::from(self);
+        let _ = socket.set_tcp_keepalive(&probes);
+        let _ = socket.set_tcp_user_timeout(Some(GONE_AFTER));
     }
 
     /// Returns the socket, to be closed or passed on, and drops the TLS session.
@@ -345,5 +350,23 @@ impl AsRawFd for Transport {
     #[inline]
     fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    /// Regression: while bytes for a peer that had vanished were unacknowledged, the kernel did not probe it.
+    #[test]
+    fn a_peer_that_is_probed_has_a_limit_for_unacknowledged_bytes() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let transport = Transport::Plain(socket.into());
+        transport.probe_peer();
+        let socket = SockRef::from(&transport);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(180)));
     }
 }
