@@ -199,6 +199,26 @@ fn idle_connections_give_way_at_the_limit_unless_that_is_off() {
     assert_eq!(server.statistics()["connections"]["evicted"], 0);
 }
 
+/// Regression: at the limit of the mechanism idle connections stayed, and new clients waited for the keep-alive time.
+#[test]
+fn idle_connections_give_way_at_the_limit_of_select() {
+    const CLIENTS: usize = 200;
+    let site = site(0);
+    let mut server = serve(site.path(), &["--mechanism", "select:descriptors=128"]);
+    let clients: Vec<Client> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = server.client();
+            assert_eq!(client.get("/").text(), INDEX);
+            client
+        })
+        .collect();
+    let counts = server.statistics()["connections"].clone();
+    let count = |name: &str| counts[name].as_u64().unwrap() as usize;
+    assert_eq!((count("accepted"), count("refused")), (CLIENTS, 0), "{counts}");
+    assert!(count("open") < 128 && count("evicted") == CLIENTS - count("open"), "{counts}");
+    drop(clients);
+}
+
 /// In a pool each worker has one connection, and so has each process or thread that is started for a
 /// connection.
 #[test]

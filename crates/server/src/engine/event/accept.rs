@@ -285,9 +285,21 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         AcceptOutcome::One
     }
 
-    /// Stores a connection until a descriptor is free for which the mechanism can wait.
+    /// Stores a connection until a descriptor is free for which the mechanism can wait. An idle connection is closed
+    /// to free one.
     #[cold]
     fn hold(&mut self, socket: OwnedFd) -> AcceptOutcome {
+        if self.idle.is_on() && self.stop_at.is_none() {
+            if self.evict_idle()
+                && let Ok(copy) = socket.try_clone()
+                && copy.as_raw_fd() < socket.as_raw_fd()
+            {
+                sys::close(socket);
+                return self.take_in(copy);
+            }
+            // A connection may become idle soon, without any being closed.
+            self.acceptor.retry_at = Some(self.worker.clock.after(1));
+        }
         if self.acceptor.warnings.is_news(OnceWarnings::TOO_LARGE) {
             tracing::warn!(
                 "accepting stops at {} connections: the mechanism waits for no descriptor above its \
