@@ -210,6 +210,8 @@ pub fn run_with(
             }
         }
     }
+    // After an upgrade nobody has requested a stop yet.
+    let mut is_stopping = !is_succeeded;
     while server.running() > 0 || redirect.as_ref().is_some_and(|redirect| redirect.running() > 0) {
         refuse_tasks(&server);
         match server.next_signal(&SIGNALS)? {
@@ -228,9 +230,11 @@ pub fn run_with(
             Some(libc::SIGUSR2) => tracing::info!("no upgrade: this process is about to end"),
             Some(libc::SIGUSR1) => print_now(&server),
             Some(_) => {
-                server.begin_stop(Duration::ZERO);
+                let is_second = std::mem::replace(&mut is_stopping, true);
+                let grace = if is_second { Duration::ZERO } else { times(&server).0 };
+                server.begin_stop(grace);
                 if let Some(redirect) = &mut redirect {
-                    redirect.begin_stop(Duration::ZERO);
+                    redirect.begin_stop(grace);
                 }
             }
         }

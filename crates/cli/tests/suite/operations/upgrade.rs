@@ -10,9 +10,9 @@ mod user;
 pub(crate) use failures::replace as replace_program;
 
 use super::*;
-use pollux_testkit::{limits, serve::Process, wait_until};
+use pollux_testkit::{limits, origin::Origin, serve::Process, stays_true, wait_until};
 use rustix::process::Signal;
-use std::io::Read;
+use std::{io::Read, time::Duration};
 
 const UPGRADES: usize = 5;
 const IDLE: usize = 2_000;
@@ -159,5 +159,30 @@ fn an_exchange_in_progress_ends_in_the_old_process() {
     assert_eq!(round_of(&mut client), 0);
     server.wait_for_end();
     assert_eq!(round_of(&mut client), 0);
+    end(vec![process]);
+}
+
+/// Regression: the old process took the first signal for a second one, and broke its responses off.
+#[test]
+fn the_old_process_completes_its_responses_after_a_signal_to_stop() {
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(released);
+    let slow = Origin::start(move |request| {
+        let _ = released.lock().unwrap().recv_timeout(pollux_testkit::http::PATIENCE);
+        request.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow")
+    });
+    let folder = Folder::new();
+    folder.write("grace = \"60s\"", &format!("origin = [\"{}\"]", slow.url()));
+    let mut server = folder.serve(&[]);
+    let mut client = server.client();
+    client.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    wait_until("the request at the origin", || slow.requests() == 1);
+    printed(&folder.ctl("upgrade"));
+    let process = successor(&mut server);
+    server.signal_and_wait(Signal::TERM);
+    assert!(stays_true(Duration::from_millis(300), || server.is_running()));
+    release.send(()).unwrap();
+    assert_eq!(client.reply().text(), "slow");
+    server.wait_for_end();
     end(vec![process]);
 }
