@@ -338,7 +338,10 @@ impl Server {
         } else {
             (config.site.cache_bytes, workers)
         };
-        let contents = Contents::new(cache_bytes, sharers);
+        let contents = match architecture {
+            Architecture::Forking => Contents::of_one_connection(),
+            _ => Contents::new(cache_bytes, sharers),
+        };
         config.site.cache_bytes = Contents::of_index(cache_bytes, sharers);
         if assignment == Assignment::One {
             config.site.cache_bytes = config.site.cache_bytes.min(limits::CACHE_OF_ONE);

@@ -11,7 +11,7 @@ use super::{
     site::{Contents, Tree},
 };
 use crate::{
-    config::POOL_DEFAULT,
+    config::{Architecture, POOL_DEFAULT},
     protocol::rules::Rules,
     reactor::{ClientId, ExchangeId, Reactor},
     service::{
@@ -224,7 +224,11 @@ impl HostSite {
         own.headers.clone_from(&host.headers);
         let rules = Rules::new(&own);
         let tree = Tree::of(&own.site)?;
-        let routes = Routes::open_in(tree, Contents::new(bytes, 1), &own, &rules, opening)?;
+        let contents = match config.architecture {
+            Architecture::Forking | Architecture::Threaded => Contents::of_one_connection(),
+            _ => Contents::new(bytes, 1),
+        };
+        let routes = Routes::open_in(tree, contents, &own, &rules, opening)?;
         Ok(Self { routes, rules: Arc::new(rules), max_body: host.max_body })
     }
 }
@@ -491,7 +495,6 @@ fn compare(known: &[u8], name: &[u8]) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Architecture;
 
     /// Regression: a pool of the default size counted as one worker, and a worker of one connection had as much
     /// memory for each further site as for the default one, and open files besides.

@@ -89,7 +89,7 @@ impl std::fmt::Debug for Source {
 }
 
 impl Compressor {
-    /// Creates a compressor for a cache of this many bytes.
+    /// Creates a compressor for a cache of this many bytes. With 0 it compresses nothing.
     pub(crate) fn new(cache_bytes: u64) -> Self {
         Self { bytes_max: cache_bytes / SHARE, state: Mutex::default(), turn: Condvar::new() }
     }
@@ -106,6 +106,10 @@ impl Compressor {
         key: &Key,
         source: impl FnOnce() -> Option<Source>,
     ) -> Outcome {
+        // No result would be kept, so no thread spends time on one.
+        if self.bytes_max == 0 {
+            return Outcome::Useless;
+        }
         let mut state = self.state();
         let me = std::process::id();
         if state.process != me {

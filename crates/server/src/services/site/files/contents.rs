@@ -92,6 +92,13 @@ impl Contents {
         Arc::new(Self { limits, compressor, accounting: Mutex::default() })
     }
 
+    /// Creates the contents of a worker that shares them with no other worker and serves one connection. No thread
+    /// compresses files for it: hardly any result would be ready before the connection ends.
+    pub(crate) fn of_one_connection() -> Arc<Self> {
+        let compressor = Arc::new(Compressor::new(0));
+        Arc::new(Self { limits: None, compressor, accounting: Mutex::default() })
+    }
+
     /// Returns the maximum part of `capacity` that the index of one of `workers` workers can have.
     pub(crate) fn of_index(capacity: u64, workers: usize) -> u64 {
         if workers > 1 { capacity - capacity / RESERVED } else { capacity }
@@ -208,7 +215,7 @@ impl Drop for Charge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::site::files::Representation;
+    use crate::services::site::{compress::background::Outcome, files::Representation};
     use std::thread;
 
     fn prepared(bytes: usize) -> PreparedContent {
@@ -225,6 +232,15 @@ mod tests {
             is_compressed: false,
             fields: Vec::new(),
         }
+    }
+
+    /// Regression: a process of one connection compressed long files, at the cost of up to seconds of CPU time, and
+    /// almost always ended before it could send the result.
+    #[test]
+    fn nothing_is_compressed_beside_one_connection() {
+        let contents = Contents::of_one_connection();
+        let outcome = contents.compressor().outcome(&key(1), || panic!("the file is not opened"));
+        assert_eq!(outcome, Outcome::Useless);
     }
 
     #[test]
