@@ -62,10 +62,11 @@ impl Clock {
         self.tick
     }
 
-    /// Returns the tick at which `timeout_ticks` from now have certainly passed.
+    /// Returns the tick at which `timeout_ticks` from now have certainly passed. It is never `u32::MAX`, which a timer
+    /// takes for no deadline.
     #[inline]
     pub(crate) fn after(&self, timeout_ticks: u32) -> u32 {
-        self.tick.saturating_add(timeout_ticks).saturating_add(1)
+        self.tick.saturating_add(timeout_ticks).min(u32::MAX - 2) + 1
     }
 
     /// Returns how long it is until `tick` begins.
@@ -99,7 +100,7 @@ mod tests {
         // From any moment within the present tick, a whole tick has passed when the tick after the
         // next begins.
         assert_eq!(clock.after(1), clock.tick() + 2);
-        assert_eq!(clock.after(u32::MAX), u32::MAX);
+        assert_eq!(clock.after(u32::MAX), u32::MAX - 1);
         assert!(clock.until(1000) > TICK * 900);
         assert_eq!(clock.until(clock.tick()), Duration::ZERO);
     }

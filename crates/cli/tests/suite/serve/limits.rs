@@ -199,6 +199,19 @@ fn idle_connections_give_way_at_the_limit_unless_that_is_off() {
     assert_eq!(server.statistics()["connections"]["evicted"], 0);
 }
 
+/// Regression: so long a time was taken for none, and such connections never gave way.
+#[test]
+fn idle_connections_give_way_however_long_they_may_stay() {
+    let site = site(0);
+    let mut server = serve(site.path(), &["--max-connections", "2", "--keep-alive", "90y"]);
+    let mut idle: Vec<Client> = (0..2).map(|_| server.client()).collect();
+    for client in &mut idle {
+        assert_eq!(client.get("/").text(), INDEX);
+    }
+    assert_serves(&server);
+    assert_eq!(server.statistics()["connections"]["evicted"], 1);
+}
+
 /// Regression: at the limit of the mechanism idle connections stayed, and new clients waited for the keep-alive time.
 #[test]
 fn idle_connections_give_way_at_the_limit_of_select() {

@@ -64,3 +64,17 @@ fn the_rate_of_new_connections_does_not_count_those_that_are_handed_over() {
     idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
     end(vec![process]);
 }
+
+/// Regression: connections with so long a time stayed in the old process, as if they were busy.
+#[test]
+fn connections_that_may_be_idle_for_90_years_are_handed_over() {
+    let folder = Folder::new();
+    folder.write("keep-alive = \"90y\"", "root = \"a\"\nheader = [\"X-Round: 0\"]");
+    let mut server = folder.serve(&[]);
+    let mut idle: Vec<_> = (0..3).map(|_| server.client()).collect();
+    idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
+    assert_eq!(handed_over(&printed(&folder.ctl("upgrade"))), idle.len());
+    let process = successor(&mut server);
+    idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
+    end(vec![process]);
+}
