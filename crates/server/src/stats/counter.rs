@@ -44,7 +44,8 @@ counters! {
     Accepted, "connections", "accepted", "Connections accepted and taken in.";
     Closed, "connections", "closed", "Connections taken in and closed since.";
     Busy, "connections", "busy",
-        "Connections that have a request or a response under way now, with --architecture event.";
+        "Connections that have a request or a response under way now or are tunnels, with \
+         --architecture event.";
     Streams, "connections", "streams", "Connections that are streams of a hub now.";
     Refused, "connections", "refused",
         "Connections accepted and closed at once, because the mechanism could not hold one more.";

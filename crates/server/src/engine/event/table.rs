@@ -2,7 +2,7 @@
 
 use crate::{
     protocol::{Connection, Framing, ParkedExchange},
-    stats::census::OpenStream,
+    stats::census::{Busy, OpenStream},
     time::timers::{Nodes, Timer},
     transport::{Transport, outbox::Outbox, preamble::PreambleBytes},
 };
@@ -115,6 +115,8 @@ pub(crate) struct Tunnel {
     pub(crate) is_client: bool,
     /// Its peer has closed its side.
     pub(crate) has_ended: bool,
+    /// A client is busy for as long as its tunnel exists.
+    _busy: Option<Busy>,
 }
 
 /// A client that is only sent to, when its service has something for it.
@@ -137,6 +139,13 @@ pub(crate) struct Parked {
     pub(crate) exchange: ParkedExchange,
     /// The number by which the service finds the state.
     pub(crate) number: u32,
+}
+
+impl Tunnel {
+    pub(crate) fn new(unsent: Option<Box<Outbox>>, partner: RawFd, is_client: bool) -> Self {
+        let busy = is_client.then(Busy::default);
+        Self { unsent, partner, is_client, has_ended: false, _busy: busy }
+    }
 }
 
 impl Stream {

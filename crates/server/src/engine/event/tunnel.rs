@@ -55,7 +55,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         if let Some(transport) = slot.transport() {
             transport.probe_peer();
         }
-        slot.peer = Peer::Tunnel(Tunnel { unsent, partner, is_client, has_ended: false });
+        slot.peer = Peer::Tunnel(Tunnel::new(unsent, partner, is_client));
         slot.class = Class::Tunnel;
         slot.timer.disarm();
         // An edge-triggered mechanism may have reported input before, so it is read once more.

@@ -171,6 +171,24 @@ fn a_426_names_the_protocols_to_which_a_client_can_switch() {
     }
 }
 
+/// Regression: a tunnel was counted among the idle connections, which can be closed or handed over.
+#[test]
+fn a_tunnel_is_an_active_connection() {
+    let origin = echoing();
+    let fixture = Fixture::before(&origin.url());
+    let mut client = fixture.client();
+    client.send(UPGRADE_REQUEST);
+    switched(&mut client);
+    expect(&mut client, b"welcome");
+    let busy = || fixture.server.statistics().count(Counter::Busy);
+    // The first statistics follow the iteration that has made the tunnel.
+    busy();
+    assert_eq!(busy(), 1);
+    drop(client);
+    wait_until("the end of the tunnel", || busy() == 0);
+    fixture.stop();
+}
+
 /// Returns whether a TCP connection of this machine with these ports has a timer for keep-alive probes, which
 /// the kernel shows as 02.
 fn is_probed(is_meant: impl Fn(u16, u16) -> bool) -> bool {
