@@ -12,6 +12,10 @@ use std::{
 const MOST_LINES: usize = 150;
 /// Readers skip longer paragraphs of the README.
 const MOST_LINES_OF_A_PARAGRAPH: usize = 5;
+/// Editors and reviews show a line of this length whole.
+const MOST_CHARACTERS_OF_A_LINE: usize = 120;
+/// Pages that `pollux lab report` writes.
+const GENERATED: [&str; 2] = ["docs/results.md", "docs/papers.md"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
@@ -52,6 +56,22 @@ fn long_paragraphs(text: &str) -> Vec<&str> {
                 long.push(paragraph[0]);
             }
             paragraph.clear();
+        }
+    }
+    long
+}
+
+/// Returns the numbers of the lines that are too long. Tables, pictures, comments and code cannot be broken.
+fn long_lines(text: &str) -> Vec<usize> {
+    let mut is_code = false;
+    let mut long = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        }
+        let is_text = !is_code && !["|", "![", "<!--"].iter().any(|start| line.starts_with(start));
+        if is_text && line.chars().count() > MOST_CHARACTERS_OF_A_LINE {
+            long.push(index + 1);
         }
     }
     long
@@ -105,6 +125,23 @@ fn the_readme_and_the_map_are_short() {
     }
     let long = long_paragraphs(&read("README.md")).join("\n");
     assert!(long.is_empty(), "README paragraphs of more than five lines begin with:\n{long}");
+}
+
+#[test]
+fn no_line_of_a_document_is_too_long() {
+    let names = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"];
+    let mut files: Vec<PathBuf> = names.iter().map(|name| root().join(name)).collect();
+    pages(&root().join("docs"), &mut files);
+    let long: Vec<String> = files
+        .iter()
+        .filter(|file| !GENERATED.iter().any(|name| file.ends_with(name)))
+        .flat_map(|file| {
+            let text = fs::read_to_string(file).expect("a page");
+            long_lines(&text).into_iter().map(move |line| format!("{}:{line}", file.display()))
+        })
+        .collect();
+    let most = MOST_CHARACTERS_OF_A_LINE;
+    assert!(long.is_empty(), "lines of more than {most} characters:\n{}", long.join("\n"));
 }
 
 #[test]
@@ -207,6 +244,9 @@ fn the_check_of_the_books_links_can_fail() {
 #[test]
 fn the_checks_of_documents_can_fail() {
     assert_eq!(long_paragraphs("a\nb\nc\nd\ne\nf\n\ng\n"), ["a"]);
+    let (short, wide) = ("x".repeat(120), "ä".repeat(121));
+    let text = format!("{short}\n{wide}\n| {wide}\n```\n{wide}\n```\n{wide}\n");
+    assert_eq!(long_lines(&text), [2, 7]);
     let source = r#"counter("pollux_waits", "Waits.") gauge("process_x_bytes") "pollux_a 1""#;
     assert_eq!(metrics(source).collect::<Vec<_>>(), ["pollux_waits", "process_x_bytes"]);
     assert!(long_paragraphs("a\nb\n\n| a\n| b\n| c\n| d\n| e\n| f\n").is_empty());
