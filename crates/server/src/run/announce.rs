@@ -63,9 +63,15 @@ impl Announcement {
         }
         self.details.iter().for_each(|line| say(line));
         if let Some(address) = server.admin_address() {
-            say(&format!("its figures are at {address}"));
+            say(&admin_line(address));
         }
     }
+}
+
+/// Returns the message about the listener of `--admin`. Terminals open the address of a TCP listener as a link.
+fn admin_line(address: &Listen) -> String {
+    let scheme = if matches!(address, Listen::Tcp(_)) { "http://" } else { "" };
+    format!("its page and its metrics are at {scheme}{address}")
 }
 
 fn indented(line: String) -> String {
@@ -124,6 +130,13 @@ mod tests {
         config.site.directory = None;
         config.hub = Some(Arc::new(HubConfig::new("/hub")));
         assert_eq!(Announcement::new(&config).subject, "a hub");
+    }
+
+    #[test]
+    fn the_admin_page_is_a_link() {
+        let line = |address: &str| admin_line(&address.parse().unwrap());
+        assert_eq!(line("127.0.0.1:9100"), "its page and its metrics are at http://127.0.0.1:9100");
+        assert_eq!(line("unix:/run/a"), "its page and its metrics are at unix:/run/a");
     }
 
     /// Regression: the lines of the start named origins and the guestbook only.
