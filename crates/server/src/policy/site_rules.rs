@@ -43,7 +43,7 @@ impl SiteRules {
             (self.fields.len(), "fields for paths"),
             (self.error_pages.len(), "error pages"),
         ] {
-            ensure!(count <= RULES_MAX, "{count} {kind}: there may be {RULES_MAX}");
+            ensure!(count <= RULES_MAX, "{count} {kind}: at most {RULES_MAX} are allowed");
         }
         if let Some(fallback) = &self.fallback {
             ensure!(fallback.starts_with('/'), "--fallback {fallback}: a path begins with a slash");

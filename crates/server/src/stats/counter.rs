@@ -95,7 +95,7 @@ counters! {
     Waits, "", "waits", "Waits of the mechanism.";
     Events, "", "events", "Events that the mechanism reported.";
     AcceptPauses, "", "accept_pauses",
-        "Times that accepting stopped for want of descriptors or memory, or at the limit.";
+        "Times that accepting stopped because descriptors or memory were used up, or at the limit.";
     LogLinesDropped, "", "log_lines_dropped",
         "Lines of logs that were dropped: the writer was behind, or could not write them.";
     WorkersReplaced, "workers", "replaced", "Worker threads and processes that died and were replaced.";

@@ -166,7 +166,7 @@ fn connections(snapshot: &Snapshot, all: &mut Vec<Family>) {
         ),
         counter(
             "pollux_connections_refused",
-            "Connections that were accepted and closed at once, for want of room.",
+            "Connections that were accepted and closed at once, because there was no room.",
             single(counts[Counter::Refused]),
         ),
         counter(
@@ -234,7 +234,7 @@ fn waiting(snapshot: &Snapshot, all: &mut Vec<Family>) {
         ),
         counter(
             "pollux_accept_pauses",
-            "Pauses of accepting, for want of descriptors or memory, or at the limit.",
+            "Pauses of accepting, because descriptors or memory were used up, or at the limit.",
             single(counts[Counter::AcceptPauses]),
         ),
         counter(

@@ -32,7 +32,7 @@ rows! {
         "accepted_s" "accepted a second",
         "closed" "closed so far",
         "timed_out" "of these, timed out",
-        "refused" "refused for want of room",
+        "refused" "refused: no room left",
     }
     "Requests" {
         "requests_s" "a second",

@@ -149,7 +149,7 @@ fn open_once(path: &Path) -> anyhow::Result<File> {
     let file = File::open(path)?;
     if file.is_truncated() {
         tracing::warn!(
-            "the guestbook's file {} has lost its end: what was kept last is not there",
+            "the guestbook's file {} was cut off at its end: the last remarks are missing",
             path.display()
         );
     }
