@@ -21,7 +21,7 @@ JSON, of which the last one has the event \"end\" or \"error\". Requests:
   {\"command\":\"purge\",\"what\":{\"surrogate_key\":\"article-7\"}}
   {\"command\":\"purge\",\"what\":\"all\"}            (or {\"url\":…}, {\"prefix\":…})
   {\"command\":\"statistics\"}
-where a byte of a URL or a field is a character, U+0000 to U+00FF.
+Each byte of a URL or a field is one character, U+0000 to U+00FF.
 
 Exit status: 0 when it was done, 1 when the URL of `show` is not stored or when
 the answer cannot be written, 2 for a command line that is not understood, 3
@@ -33,17 +33,17 @@ Examples:
   pollux cache list --control /run/pollux.ctl --prefix http://a.example/img/
   pollux cache list --control /run/pollux.ctl --json --limit 1000
 
-Columns: AGE, and how long it is fresh yet (LEFT, negative when it is stale), of
-the latest variant; HITS since it came into memory; representations (VAR);
-bytes that all take, metadata included; MEMORY, DISK or BOTH.
-The order is none: the server sends what it meets.";
+Columns: AGE of the latest variant, and the time for which it is still fresh
+(LEFT, negative if it is stale); HITS since it was loaded into memory; VAR, the
+number of variants; the bytes of all variants, metadata included; MEMORY, DISK
+or BOTH. The list has no order.";
 
 const SHOW_EXAMPLES: &str = "\
 Example:
   pollux cache show --control /run/pollux.ctl http://a.example/
 
-The fields are those of each variant; how many requests have found it is counted
-for the URL.
+Prints the fields of each variant. The requests that found a variant are counted
+for the URL, and not for each variant.
 
 Exit status: 1 when it is not stored, 3 when the server cannot be reached or is
 busy.";
@@ -61,12 +61,12 @@ Examples:
   pollux cache purge --control /run/pollux.ctl --surrogate-key article-7
   pollux cache purge --control /run/pollux.ctl --all
 
-Responses are removed from memory and from --cache-dir. A response that is on
-its way from an origin meanwhile is not stored. A URL without a path is that
-of /; a query is a part of a URL, a fragment is not.
+Responses are removed from memory and from --cache-dir. A response that an
+origin is sending at that time is not stored. A URL without a path is that of /;
+a query is a part of a URL, a fragment is not.
 
 Surrogate keys are the members of a response's Surrogate-Key (Fastly's) or xkey
-(Varnish's), parted by spaces, or of its Cache-Tag, parted by commas.
+(Varnish's), separated by spaces, or of its Cache-Tag, separated by commas.
 
 Exit status: 0 also when there was nothing to remove, 3 when the server cannot
 be reached or is busy.";
@@ -76,7 +76,7 @@ Examples:
   pollux cache stats --control /run/pollux.ctl
   pollux cache stats --control /run/pollux.ctl --json
 
-Counted since the server started. What each counter counts stands beside it.";
+The counters begin with the server. The list explains each of them.";
 
 /// The command's arguments.
 #[derive(clap::Args)]
@@ -100,7 +100,7 @@ enum Command {
         #[arg(long, value_name = "N")]
         limit: Option<u64>,
     },
-    /// Show what is stored for a URL: fields, variants, and how its freshness is reckoned
+    /// Show what is stored for a URL: fields, variants, and its freshness
     #[command(after_help = SHOW_EXAMPLES)]
     Show {
         #[command(flatten)]
