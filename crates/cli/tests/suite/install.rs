@@ -60,3 +60,16 @@ fn program_completions_and_man_pages_are_installed() {
     assert!(completed("pollux lab run gammo-fig").contains("gammo-fig7"));
     assert!(completed("pollux serve --mechanism epoll-").contains("epoll-et"));
 }
+
+/// Regression: capset(2) was refused, so the service kept its capability, and with `sandbox = "kill"` it did not start.
+#[test]
+fn the_service_may_give_up_its_capability() {
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd/pollux.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    assert!(unit.contains("\nAmbientCapabilities=CAP_NET_BIND_SERVICE\n"), "{unit}");
+    // systemd applies these lines in order; @privileged contains capset.
+    let filters: Vec<_> =
+        unit.lines().filter_map(|line| line.strip_prefix("SystemCallFilter=")).collect();
+    let position = |wanted: &str| filters.iter().position(|filter| *filter == wanted);
+    assert!(position("~@privileged").unwrap() < position("capset").unwrap(), "{filters:?}");
+}
