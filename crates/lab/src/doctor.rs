@@ -41,7 +41,7 @@ pub struct Facts {
     /// The resources for TLS.
     #[serde(default)]
     pub tls: TlsFact,
-    /// Memory in bytes.
+    /// The memory that this process may use, in bytes.
     pub memory_bytes: Option<u64>,
     /// The environment of README's commands.
     pub surroundings: Surroundings,
@@ -158,7 +158,7 @@ impl Facts {
                 .collect(),
             sandbox: SandboxFact::look(),
             tls: TlsFact::look(),
-            memory_bytes: environment::memory_bytes(),
+            memory_bytes: environment::usable_memory_bytes(),
             surroundings: Surroundings::look(),
         })
     }

@@ -2,7 +2,7 @@
 
 use crate::memory;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fs, process::Command, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path, process::Command, time::Duration};
 
 /// The CPUs to which the server and the generator are pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,6 +101,28 @@ pub fn limits() -> BTreeMap<String, (Option<u64>, Option<u64>)> {
 pub fn memory_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     Some(memory::kibibytes(&text, "MemTotal")? as u64 * 1024)
+}
+
+/// Returns the memory in bytes that this process may use: that of the machine, or less if a control group, such as that
+/// of a container, has a limit.
+pub fn usable_memory_bytes() -> Option<u64> {
+    let machine = memory_bytes()?;
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limit = group_memory_bytes(Path::new("/sys/fs/cgroup"), &own);
+    Some(limit.map_or(machine, |limit| limit.min(machine)))
+}
+
+/// Returns the least memory limit of the control groups (version 2) that contain a process. `own` is the content of its
+/// /proc/PID/cgroup; `root` is where the groups are mounted.
+fn group_memory_bytes(root: &Path, own: &str) -> Option<u64> {
+    let group = own.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let group = root.join(group.trim_start_matches('/'));
+    let groups = group.ancestors().take_while(|directory| directory.starts_with(root));
+    let limits = groups.filter_map(|directory| {
+        // A group without a limit has the word "max".
+        fs::read_to_string(directory.join("memory.max")).ok()?.trim().parse::<u64>().ok()
+    });
+    limits.min()
 }
 
 /// Returns the release of this kernel if the machine is a guest of `pollux vm`, which sets the environment
@@ -263,6 +285,26 @@ mod tests {
             assert_eq!(commit(&format!("{build}, {rest}")), found);
             assert_eq!(commit(build), found);
         }
+    }
+
+    /// Regression: the doctor counted the memory of the whole machine in a container.
+    #[test]
+    fn the_least_limit_of_the_control_groups_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let limit = |own: &str| group_memory_bytes(root.path(), own);
+        let inner = root.path().join("system.slice/pollux.service");
+        fs::create_dir_all(&inner).unwrap();
+        fs::write(inner.join("memory.max"), "max\n").unwrap();
+        assert_eq!(limit("0::/system.slice/pollux.service\n"), None);
+        fs::write(root.path().join("system.slice/memory.max"), "1073741824\n").unwrap();
+        assert_eq!(limit("1:name=systemd:/\n0::/system.slice/pollux.service\n"), Some(1 << 30));
+        fs::write(inner.join("memory.max"), "536870912\n").unwrap();
+        assert_eq!(limit("0::/system.slice/pollux.service\n"), Some(512 << 20));
+        assert_eq!(limit("0::/\n"), None);
+        // A container sees its own group as the root.
+        fs::write(root.path().join("memory.max"), "268435456\n").unwrap();
+        assert_eq!(limit("0::/\n"), Some(256 << 20));
+        assert_eq!(limit("1:memory:/\n"), None);
     }
 
     #[test]
