@@ -27,8 +27,12 @@ const IN_TREE: &str = "kmod/devpoll";
 /// The path of the module's directory for a build in another file system.
 const IN_ROOT: &str = "/mnt";
 
+/// The directory with the sources that packages install for DKMS, and the beginning of the module's name there.
+const FOR_DKMS: (&str, &str) = ("/usr/src", "devpoll-");
+
 /// Finds the directory of the /dev/poll module: in the source tree around the working directory or
-/// around this program, or in the directory of an installation.
+/// around this program, or in the directory of an installation, such as that of the package
+/// pollux-devpoll-dkms.
 ///
 /// # Errors
 /// It is in none of these directories.
@@ -49,10 +53,24 @@ pub fn find_module() -> anyhow::Result<PathBuf> {
             return Ok(installed);
         }
     }
+    if let Some(installed) = for_dkms(Path::new(FOR_DKMS.0)) {
+        return Ok(installed);
+    }
     bail!(
         "the module's sources ({IN_TREE}) are neither around the working directory nor around \
-         this program: name their directory with --module DIR, or go without: --module none"
+         this program: install pollux-devpoll-dkms, name their directory with --module DIR, or go \
+         without: --module none"
     )
+}
+
+/// The sources of the module below `sources`, which a package has installed for DKMS; of several versions the last.
+fn for_dkms(sources: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(sources).ok()?.flatten().map(|entry| entry.path());
+    let is_version = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(FOR_DKMS.1) && is_module(path)
+    };
+    entries.filter(is_version).max()
 }
 
 fn is_module(directory: &Path) -> bool {
@@ -199,6 +217,21 @@ mod tests {
         let text = "override ARCH = x86\noverride CC := $(CROSS_COMPILE)gcc-12\n";
         fs::write(directory.path().join(".kernelvariables"), text).unwrap();
         assert_eq!(compiler(directory.path()).as_deref(), Some("gcc-12"));
+    }
+
+    /// Regression: `pollux vm` of the Debian package did not find the sources that the module's own package installs.
+    #[test]
+    fn the_sources_that_a_package_installed_for_dkms_are_found() {
+        let sources = tempfile::tempdir().unwrap();
+        assert_eq!(for_dkms(&sources.path().join("missing")), None);
+        for name in ["devpoll-0.9", "devpoll-1.0", "devpoll-2.0", "linux-headers-6.1"] {
+            fs::create_dir(sources.path().join(name)).unwrap();
+        }
+        assert_eq!(for_dkms(sources.path()), None);
+        for name in ["devpoll-0.9", "devpoll-1.0", "linux-headers-6.1"] {
+            fs::write(sources.path().join(name).join("Kbuild"), "").unwrap();
+        }
+        assert_eq!(for_dkms(sources.path()), Some(sources.path().join("devpoll-1.0")));
     }
 
     #[test]
