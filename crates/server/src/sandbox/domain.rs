@@ -178,12 +178,22 @@ impl Domain {
 
     /// Adds a file that is created and appended to.
     pub fn append(&mut self, path: &Path) {
-        self.paths.push((directory_of(path), Access::Append));
+        self.written(path, Access::Append);
     }
 
     /// Adds a file that is created and changed, together with other files in its directory.
     pub fn store(&mut self, path: &Path) {
-        self.paths.push((directory_of(path), Access::Store));
+        self.written(path, Access::Store);
+    }
+
+    /// Adds the directory of a file, and that of the file to which a symbolic link of this name leads.
+    fn written(&mut self, path: &Path, access: Access) {
+        self.paths.push((directory_of(path), access));
+        if path.is_symlink()
+            && let Ok(real) = fs::canonicalize(path)
+        {
+            self.paths.push((directory_of(&real), access));
+        }
     }
 
     /// Creates the directories that the server would otherwise create later, in the sandbox. A
@@ -405,6 +415,33 @@ mod tests {
         assert!(!cache.exists());
         domain.create_directories();
         assert!(cache.is_dir());
+    }
+
+    /// Regression: a log or a store behind a link in another directory could not be opened.
+    #[test]
+    fn a_written_file_may_be_a_link_into_another_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let (here, disk) = (folder.path().join("here"), folder.path().join("disk"));
+        for directory in [&here, &disk] {
+            fs::create_dir(directory).unwrap();
+        }
+        fs::write(disk.join("access.log"), "").unwrap();
+        let (link, missing) = (here.join("access.log"), here.join("slow.log"));
+        std::os::unix::fs::symlink(disk.join("access.log"), &link).unwrap();
+        let disk = fs::canonicalize(&disk).unwrap();
+        let mut domain = Domain::default();
+        domain.append(&link);
+        domain.append(&missing);
+        domain.store(&link);
+        let (append, store) = (Access::Append, Access::Store);
+        let expected = [
+            (here.clone(), append),
+            (disk.clone(), append),
+            (here.clone(), append),
+            (here, store),
+            (disk, store),
+        ];
+        assert_eq!(domain.paths, expected);
     }
 
     #[test]
