@@ -25,14 +25,28 @@ impl Field<'_> {
     }
 
     /// Whether this field is named `lower`, a name in lower case, also if it is written with
-    /// underscores: programs that read fields in the way of CGI do not distinguish the two.
+    /// underscores (see [`is_alias`]).
     pub fn is_alias(&self, lower: &[u8]) -> bool {
-        self.name.len() == lower.len()
-            && self.name.iter().zip(lower).all(|(&byte, &wanted)| match byte {
-                b'_' => wanted == b'-',
-                _ => byte.to_ascii_lowercase() == wanted,
-            })
+        is_alias(self.name, lower)
     }
+}
+
+/// Whether `name` is the field `lower`, a name in lower case, also if it is written with
+/// underscores: programs that read fields in the way of CGI do not distinguish the two.
+#[inline]
+pub fn is_alias(name: &[u8], lower: &[u8]) -> bool {
+    name.len() == lower.len() && has_alias_prefix(name, lower)
+}
+
+/// Whether `name` begins with `prefix`, in lower case, also if it is written with underscores (see
+/// [`is_alias`]).
+#[inline]
+pub fn has_alias_prefix(name: &[u8], prefix: &[u8]) -> bool {
+    name.len() >= prefix.len()
+        && name.iter().zip(prefix).all(|(&byte, &wanted)| match byte {
+            b'_' => wanted == b'-',
+            _ => byte.to_ascii_lowercase() == wanted,
+        })
 }
 
 /// Whether `name`, a token, equals `lower` in any case. Compares eight bytes at a time; the last
@@ -273,8 +287,17 @@ impl<'b> Iterator for Fields<'b> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_name;
+    use super::{Field, has_alias_prefix, is_alias, is_name};
     use crate::syntax::{TOKEN, is};
+
+    #[test]
+    fn underscores_hide_nothing() {
+        let field = Field { name: b"X_Forwarded-For", value: b"" };
+        assert!(field.is_alias(b"x-forwarded-for") && !field.is_alias(b"x-forwarded"));
+        assert!(has_alias_prefix(field.name, b"x-forwarded-"));
+        assert!(!has_alias_prefix(b"X", b"x-"));
+        assert!(!is_alias(b"a-b", b"a_b"));
+    }
 
     /// Every token character, at every position, in a name of every length in use.
     #[test]

@@ -1,8 +1,10 @@
 //! The data about the client that an origin receives: `Forwarded` (RFC 7239) and the older `X-Forwarded-*`.
 
-use super::hop::{has_alias_prefix, is_alias};
 use crate::config::ForwardedPolicy;
-use pollux_http::{fields::Field, request::Request};
+use pollux_http::{
+    fields::{Field, has_alias_prefix, is_alias},
+    request::Request,
+};
 use std::{io::Write, net::IpAddr};
 
 /// The facts about a client that an origin may receive.

@@ -18,7 +18,7 @@
 //!
 //! docs/proxy-and-cache.md has the same table for operators.
 
-use super::hop::is_alias;
+use pollux_http::fields::is_alias;
 
 /// Returns whether a framework may read `name` as a replacement of the method, path, host or scheme.
 pub(super) fn is_override(name: &[u8]) -> bool {

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{config::HostPolicy, log::request_id, settings::FrontendConfig};
 use pollux_http::{
-    fields::Fields,
+    fields::{Fields, is_alias},
     request::{Framing, KnownField, Method, Request, Target, Version, WriteError, Writer},
     upgrade::may_be_forwarded,
 };
@@ -124,8 +124,8 @@ impl UpstreamRequest<'_> {
                 || conditions.is_some() && pollux_cache::is_condition(field.name)
                 || forwarded::is_taken(config.forwarded, field.name)
                 || forwarded::is_forged_certificate(config.forwarded, *client, field.name)
-                || *hides_authorization && hop::is_alias(field.name, b"authorization")
-                || request_id.is_some() && hop::is_alias(field.name, b"x-request-id")
+                || *hides_authorization && field.is_alias(b"authorization")
+                || request_id.is_some() && field.is_alias(b"x-request-id")
                 || drops_overrides && override_fields::is_override(field.name)
             {
                 continue;
@@ -230,7 +230,7 @@ fn target<'t>(request: &Request<'t>, scratch: &'t mut Vec<u8>) -> &'t [u8] {
 /// must not reach the origin: `Proxy` would become the variable HTTP_PROXY of a CGI program.
 fn is_passed(name: &[u8]) -> bool {
     const NOT: [&[u8]; 4] = [b"host", b"expect", b"proxy", b"proxy-authorization"];
-    !hop::is_hop_by_hop(name) && !NOT.iter().any(|not| hop::is_alias(name, not))
+    !hop::is_hop_by_hop(name) && !NOT.iter().any(|not| is_alias(name, not))
 }
 
 /// Returns the number of further recipients that a request may have, if it has the field `Max-Forwards` and
