@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-/// The maximum number of entries that are listed. The page of a larger directory says that there are more.
+/// The maximum number of entries that are listed. The page of a larger directory says that there are more, and a
+/// field of the response says so to programs.
 pub(crate) const ENTRIES_MAX: usize = 10_000;
 
 /// One name in a directory.

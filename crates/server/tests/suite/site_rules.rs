@@ -207,6 +207,32 @@ fn directories_are_listed_where_that_is_wanted() {
     unlisted.end();
 }
 
+/// Regression: a listing for programs ended after 10,000 entries as if there were no more.
+#[test]
+fn a_listing_that_is_cut_says_so() {
+    const MOST: usize = 10_000;
+    let listed = site(SiteRules { listing: true, ..SiteRules::default() }, |root| {
+        fs::create_dir(root.join("d")).unwrap();
+        for number in 0..MOST {
+            fs::write(root.join(format!("d/{number}")), "").unwrap();
+        }
+    });
+    let count = |is_cut: bool| {
+        let reply = listed.get("/d/?format=json", "");
+        let (head, json) = reply.split_once("\r\n\r\n").unwrap();
+        assert_eq!(head.contains("\r\nX-Listing-Truncated: true"), is_cut, "{head}");
+        let json: serde_json::Value = serde_json::from_str(json).unwrap();
+        json.as_array().unwrap().len()
+    };
+    assert_eq!(count(false), MOST);
+    fs::write(listed.directory.path().join("d/more"), "").unwrap();
+    assert_eq!(count(true), MOST);
+    let page = listed.get("/d/", "");
+    assert!(page.contains("\r\nX-Listing-Truncated: true\r\n"), "no field");
+    assert!(page.contains("<p>There are more: 10000 are listed."), "no paragraph");
+    listed.end();
+}
+
 #[test]
 fn fields_are_added_by_path_and_by_preset() {
     let rules = SiteRules {

@@ -123,6 +123,8 @@ fn put_error_file(
 
 /// The fields of a listing that a 304 repeats.
 const OF_LISTING: &[u8] = b"Cache-Control: no-cache\r\nVary: Accept\r\n";
+/// The field of a listing that has only some of the entries. Programs need it: the array has no place for this.
+const IS_CUT: &[u8] = b"X-Listing-Truncated: true\r\n";
 
 fn list(
     files: &mut Files,
@@ -158,6 +160,7 @@ fn list(
     response
         .head(context, Status::Ok)
         .lines(OF_LISTING)
+        .lines(if is_cut { IS_CUT } else { b"" })
         .field("Content-Type", kind)
         .content(content.as_bytes())
 }
