@@ -259,8 +259,9 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         };
         let count = connections.len() as u16;
         for (socket, connection) in sockets.into_iter().zip(connections) {
-            self.take_over(socket, connection);
-            self.worker.counters.add(Counter::TakenOver, 1);
+            if self.take_over(socket, connection) {
+                self.worker.counters.add(Counter::TakenOver, 1);
+            }
         }
         let answer = Message::Accepted { connections: count };
         let adoption = &mut self.transfers.adoptions[index];
@@ -273,11 +274,13 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Takes over an idle connection. The connection is closed if there is no room for it.
-    fn take_over(&mut self, socket: OwnedFd, connection: IdleConnection) {
+    /// Takes over an idle connection. The connection is closed if there is no room for it, or if it cannot be used
+    /// here. Returns whether it was taken.
+    fn take_over(&mut self, socket: OwnedFd, connection: IdleConnection) -> bool {
         let refuse = |engine: &mut Self, socket| {
             engine.worker.counters.add(Counter::Refused, 1);
             engine.transfers.close_later(socket);
+            false
         };
         if !self.has_room() && !self.evict_idle() {
             return refuse(self, socket);
@@ -306,7 +309,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         self.clients += 1;
         self.worker.counters.add(Counter::Accepted, 1);
         if !connection.stream.is_empty() {
-            return self.take_over_stream(transport, token, &connection);
+            self.take_over_stream(transport, token, &connection);
+            return true;
         }
         let client = Peer::Client(Connection::resumed(connection.requests));
         let slot = self.table.insert(transport, token, client);
@@ -319,6 +323,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         self.arm(fd as u32, deadline);
         // This process may itself be replaced by a successor, so the connection may have to leave again.
         self.transfers.consider(fd);
+        true
     }
 
     /// Takes over a stream. The stream is closed if the service cannot continue it; its client then

@@ -78,3 +78,27 @@ fn connections_that_may_be_idle_for_90_years_are_handed_over() {
     idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
     end(vec![process]);
 }
+
+/// Regression: they were counted as taken over, too.
+#[test]
+fn connections_that_the_new_process_cannot_use_are_counted_as_refused() {
+    let folder = Folder::new();
+    folder.write("keep-alive = \"10m\"", "root = \"a\"\nheader = [\"X-Round: 0\"]");
+    let mut server = folder.serve(&[]);
+    let mut idle: Vec<_> = (0..3).map(|_| server.client()).collect();
+    idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
+    // They have no TLS sessions.
+    folder.write("keep-alive = \"10m\"\ntls = \"self-signed\"", "root = \"a\"");
+    assert_eq!(handed_over(&printed(&folder.ctl("upgrade"))), idle.len());
+    let process = successor(&mut server);
+    idle.iter_mut().for_each(|client| assert!(client.is_closed()));
+    end(vec![process]);
+    let statistics = loop {
+        let statistics = server.last_statistics();
+        if statistics["connections"]["refused"] == 3 {
+            break statistics;
+        }
+    };
+    let count = |name: &str| statistics["connections"][name].as_u64();
+    assert_eq!((count("taken_over"), count("accepted")), (Some(0), Some(0)), "{statistics}");
+}
