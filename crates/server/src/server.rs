@@ -303,6 +303,8 @@ impl Server {
                 .max_connections
                 .unwrap_or_else(|| limits::workers(&config, open_files, assignment))
         };
+        // The size of the scoreboard is a multiple of it.
+        let max_connections = max_connections.min(limits::TASKS_MAX);
         config.site.open_files = limits::cached_files(&config, open_files);
         let assignment = match assignment {
             Assignment::Pool(size) => Assignment::Pool(match config.max_connections {

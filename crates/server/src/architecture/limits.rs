@@ -20,6 +20,9 @@ const OPEN_FILES_SHARE: usize = 8;
 const OF_ONE: usize = 2;
 /// The maximum number of bytes of files that a worker of one connection caches for later requests.
 pub(crate) const CACHE_OF_ONE: u64 = 1 << 20;
+/// The maximum number of threads that a system can have (PID_MAX_LIMIT of Linux), and so of workers that serve one
+/// connection each.
+pub(crate) const TASKS_MAX: usize = 1 << 22;
 /// Descriptors of a worker in a pool: it also has an epoll set.
 const OF_POOL: usize = 3;
 

@@ -95,6 +95,17 @@ fn whom_no_process_or_thread_can_be_had_for_waits_and_is_not_lost() {
     });
 }
 
+/// Regression: the size of the memory that workers share overflowed, and the server ended with a panic.
+#[test]
+fn a_very_large_number_of_connections_can_be_allowed() {
+    let (site, most) = (site(0), i64::MAX.to_string());
+    in_each(&["threaded", "forking"], |architecture| {
+        let server = serve(site.path(), architecture, &["--max-connections", &most]);
+        assert_eq!(server.client().get("/").text(), "hello");
+        stop(server);
+    });
+}
+
 #[test]
 fn a_pool_that_cannot_be_started_is_reported_at_the_start() {
     if !can_change_user() {
