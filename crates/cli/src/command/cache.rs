@@ -29,9 +29,9 @@ when the server cannot be reached or is busy.";
 
 const LIST_EXAMPLES: &str = "\
 Examples:
-  pollux cache list --control /run/pollux.ctl
-  pollux cache list --control /run/pollux.ctl --prefix http://a.example/img/
-  pollux cache list --control /run/pollux.ctl --json --limit 1000
+  pollux cache list --control /run/pollux/ctl
+  pollux cache list --control /run/pollux/ctl --prefix http://a.example/img/
+  pollux cache list --control /run/pollux/ctl --json --limit 1000
 
 Columns: AGE of the latest variant, and the time for which it is still fresh
 (LEFT, negative if it is stale); HITS since it was loaded into memory; VAR, the
@@ -40,7 +40,7 @@ or BOTH. The list has no order.";
 
 const SHOW_EXAMPLES: &str = "\
 Example:
-  pollux cache show --control /run/pollux.ctl http://a.example/
+  pollux cache show --control /run/pollux/ctl http://a.example/
 
 Prints the fields of each variant. The requests that found a variant are counted
 for the URL, and not for each variant.
@@ -56,10 +56,10 @@ pollux cache purge --control <PATH> [--json] <URL>
 
 const PURGE_EXAMPLES: &str = "\
 Examples:
-  pollux cache purge --control /run/pollux.ctl http://a.example/a
-  pollux cache purge --control /run/pollux.ctl --prefix http://a.example/img/
-  pollux cache purge --control /run/pollux.ctl --surrogate-key article-7
-  pollux cache purge --control /run/pollux.ctl --all
+  pollux cache purge --control /run/pollux/ctl http://a.example/a
+  pollux cache purge --control /run/pollux/ctl --prefix http://a.example/img/
+  pollux cache purge --control /run/pollux/ctl --surrogate-key article-7
+  pollux cache purge --control /run/pollux/ctl --all
 
 Responses are removed from memory and from --cache-dir. A response that an
 origin is sending at that time is not stored. A URL without a path is that of /;
@@ -73,8 +73,8 @@ be reached or is busy.";
 
 const STATS_EXAMPLES: &str = "\
 Examples:
-  pollux cache stats --control /run/pollux.ctl
-  pollux cache stats --control /run/pollux.ctl --json
+  pollux cache stats --control /run/pollux/ctl
+  pollux cache stats --control /run/pollux/ctl --json
 
 The counters begin with the server. The list explains each of them.";
 

@@ -12,7 +12,7 @@ use std::{env, fs, path::PathBuf, process::ExitCode};
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
-  pollux config check /etc/pollux.toml
+  pollux config check /etc/pollux/pollux.toml
 
 Every fault is shown with file, line and column, the key that was probably
 meant and how to fix it.
@@ -24,12 +24,12 @@ Exit status: 0 when the file can be used, 1 when it cannot.";
 
 const SHOW_EXAMPLES: &str = "\
 Examples:
-  pollux config show --config /etc/pollux.toml
-  pollux config show --config /etc/pollux.toml --workers 4
+  pollux config show --config /etc/pollux/pollux.toml
+  pollux config show --config /etc/pollux/pollux.toml --workers 4
 
-Takes the flags of `pollux serve` and prints what they and the file amount to,
-as a file that could replace both, with absolute paths. Behind each value
-stands where it comes from: a file and line, a flag, or a default.";
+Takes the flags of `pollux serve`, and prints all values that are in force, as a
+file that could replace the flags and the files, with absolute paths. After each
+value is its source: a file and line, a flag, or a default.";
 
 const SCHEMA_EXAMPLES: &str = "\
 Examples:

@@ -20,7 +20,7 @@ understood, 3 when no server answers.";
 
 const RELOAD_EXAMPLES: &str = "\
 Example:
-  pollux ctl reload --control /run/pollux.ctl
+  pollux ctl reload --control /run/pollux/ctl
 
 Reads the file of --config, all files that it includes and the certificates
 again, and opens the access log anew, as SIGHUP does. No connection is closed; a
@@ -32,7 +32,7 @@ Prints what has changed, a line for each key: KEY: FORMER -> PRESENT.";
 
 const UPGRADE_EXAMPLES: &str = "\
 Example:
-  pollux ctl upgrade --control /run/pollux.ctl
+  pollux ctl upgrade --control /run/pollux/ctl
 
 Starts the program file of the server anew, with the same arguments, and leaves
 the service to the new process, as SIGUSR2 does. That reads its configuration

@@ -29,7 +29,7 @@ Examples:
   pollux serve --origin http://127.0.0.1:8000 --cache 256M --cache-stale 1h
   pollux serve public --handover unix:/run/app.sock
                                   Files first; other connections are passed on
-  pollux serve --origin http://app:8000 --cache 1G --control /run/pollux.ctl
+  pollux serve --origin http://app:8000 --cache 1G --control /run/pollux/ctl
                                   See pollux cache --help
   pollux serve public --admin 127.0.0.1:9100   See pollux top --help
   pollux serve public --json --listen 127.0.0.1:0 --pin 0 --time-system-calls
