@@ -10,9 +10,10 @@ use std::{num::NonZeroUsize, path::PathBuf};
 #[derive(clap::Args)]
 #[command(next_help_heading = "Origins")]
 pub(super) struct OriginArgs {
-    /// Forward requests to http://HOST[:PORT], https://HOST[:PORT] or unix:PATH: with a prefix (/PREFIX=URL) all requests
-    /// at and below it, without one those that match no file in DIR. May be repeated: origins of one
-    /// prefix take turns, and one that fails is left out for a while. Paths are forwarded unchanged
+    /// Forward requests to http://HOST[:PORT], https://HOST[:PORT] or unix:PATH: with a prefix
+    /// (/PREFIX=URL) all requests at and below it, without one those that match no file in DIR. May
+    /// be repeated: origins of one prefix take turns, and while one fails, the others are
+    /// preferred. Paths are forwarded unchanged
     #[arg(long, value_name = "[/PREFIX=]URL", action = ArgAction::Append)]
     pub(super) origin: Vec<Text<RouteConfig>>,
 
@@ -28,8 +29,9 @@ pub(super) struct OriginArgs {
     #[arg(long, value_name = "HOST")]
     origin_host: Option<Text<HostPolicy>>,
 
-    /// What happens to Forwarded, X-Forwarded-* and X-Real-IP of a request: replace (by what is known
-    /// of the client), append (to them; behind trusted proxies), keep or remove [default: replace]
+    /// What happens to Forwarded, X-Forwarded-* and X-Real-IP of a request: replace (write what
+    /// this server knows of the client), append (add to them; only behind a trusted proxy), keep or
+    /// remove [default: replace]
     #[arg(long, value_name = "HOW")]
     forwarded: Option<Text<ForwardedPolicy>>,
 
