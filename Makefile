@@ -6,6 +6,10 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CARGO ?= cargo
 OUT ?=
+# Where cargo puts the programs and libraries that it builds.
+RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
+# The same program for scripts.
+program = POLLUX='$(or $(POLLUX),$(RELEASE)/pollux)'
 
 .PHONY: help
 help: ## this list
@@ -15,44 +19,44 @@ help: ## this list
 demo: ## build, then measure what idle connections cost under four mechanisms (90 s after the build)
 	@scripts/setup build
 	$(CARGO) build --release --locked --bin pollux
-	@./target/release/pollux lab run idle --quick $(if $(OUT),--out '$(OUT)')
-	@printf '\nServe a directory of your own:\n  ./target/release/pollux serve DIR --listen 127.0.0.1:8080\n'
+	@'$(RELEASE)/pollux' lab run idle --quick $(if $(OUT),--out '$(OUT)')
+	@printf '\nServe a directory of your own:\n  %s/pollux serve DIR --listen 127.0.0.1:8080\n' '$(RELEASE)'
 
 .PHONY: demo-frontend
 demo-frontend: ## Pollux in front of Debian's Apache, which is stopped under load: every request is still answered (half a minute)
 	@scripts/setup build peers
 	$(CARGO) build --release --locked --bin pollux
-	@OUT='$(OUT)' scripts/demo-frontend
+	@$(program) OUT='$(OUT)' scripts/demo-frontend
 
 .PHONY: demo-push
 demo-push: ## 50,000 subscribers, or as many as the limits allow, get updates from the hub and from a bare loop of send(2) (under a minute); SUBSCRIBERS=N
 	@scripts/setup build test
 	$(CARGO) build --release --locked --bin pollux
-	@OUT='$(OUT)' scripts/demo-push $(SUBSCRIBERS)
+	@$(program) OUT='$(OUT)' scripts/demo-push $(SUBSCRIBERS)
 
 .PHONY: push-figures
 push-figures: ## memory, CPU and latency of the hub beside nchan, Pushpin and Centrifugo (where installed); OUT=FOLDER
 	@scripts/setup build test push-peers
 	$(CARGO) build --release --locked --bin pollux
-	@scripts/push-figures $(if $(OUT),--out '$(OUT)')
+	@$(program) scripts/push-figures $(if $(OUT),--out '$(OUT)')
 
 .PHONY: push-churn
 push-churn: ## memory of the same servers while subscribers come and go for an hour; OUT=FOLDER
 	@scripts/setup build test push-peers
 	$(CARGO) build --release --locked --bin pollux
-	@scripts/push-churn $(if $(OUT),--out '$(OUT)')
+	@$(program) scripts/push-churn $(if $(OUT),--out '$(OUT)')
 
 .PHONY: tls-figures
 tls-figures: ## what TLS costs Pollux, the floor, nginx, h2o and HAProxy: memory, requests, bytes, handshakes; OUT=FOLDER
 	@scripts/setup build peers
 	$(CARGO) build --release --locked --bin pollux
-	@scripts/tls-figures $(if $(OUT),--out '$(OUT)')
+	@$(program) scripts/tls-figures $(if $(OUT),--out '$(OUT)')
 
 .PHONY: upgrade-figures
 upgrade-figures: ## failed requests and lost connections while Pollux, nginx and HAProxy are reloaded and replaced; OUT=FOLDER
 	@scripts/setup build peers
 	$(CARGO) build --release --locked --bin pollux
-	@scripts/upgrade-figures $(if $(OUT),--out '$(OUT)')
+	@$(program) scripts/upgrade-figures $(if $(OUT),--out '$(OUT)')
 
 .PHONY: check
 check: ## format, lints, unit tests of the crates that changed (BASE=COMMIT: since then); no root
@@ -129,7 +133,7 @@ share = $(DESTDIR)$(PREFIX)/share
 .PHONY: install
 install: ## program, completions, man pages, C interface; PREFIX=/usr/local DESTDIR= BINARY= LIBRARIES=
 	$(if $(BINARY),,$(MAKE) release)
-	install -D -m 755 '$(or $(BINARY),target/release/pollux)' '$(DESTDIR)$(PREFIX)/bin/pollux'
+	install -D -m 755 '$(or $(BINARY),$(RELEASE)/pollux)' '$(DESTDIR)$(PREFIX)/bin/pollux'
 	install -d '$(share)/bash-completion/completions' '$(share)/zsh/site-functions' '$(share)/fish/vendor_completions.d'
 	'$(DESTDIR)$(PREFIX)/bin/pollux' generate completions bash > '$(share)/bash-completion/completions/pollux'
 	'$(DESTDIR)$(PREFIX)/bin/pollux' generate completions zsh > '$(share)/zsh/site-functions/_pollux'
@@ -141,14 +145,14 @@ install: ## program, completions, man pages, C interface; PREFIX=/usr/local DEST
 install-c: ## the C interface alone: pollux.h, libpollux.a and .so, pkg-config file, pollux_event(3)
 	$(if $(LIBRARIES),,@scripts/setup build)
 	$(if $(LIBRARIES),,$(CARGO) build --release --locked --package pollux-event-c)
-	DESTDIR='$(DESTDIR)' scripts/install-c '$(PREFIX)' '$(or $(LIBRARIES),target/release)'
+	DESTDIR='$(DESTDIR)' scripts/install-c '$(PREFIX)' '$(or $(LIBRARIES),$(RELEASE))'
 
 .PHONY: deb
 deb: ## Debian packages in target/deb: pollux, libpollux-dev, pollux-devpoll-dkms
 	$(if $(BINARY),,@scripts/setup build)
 	$(if $(BINARY),,$(CARGO) build --release --locked --package pollux-event-c --package pollux)
 	rm -rf target/deb
-	scripts/deb '$(or $(BINARY),target/release/pollux)' '$(or $(LIBRARIES),target/release)' target/deb $(VERSION)
+	scripts/deb '$(or $(BINARY),$(RELEASE)/pollux)' '$(or $(LIBRARIES),$(RELEASE))' target/deb $(VERSION)
 
 .PHONY: test-deb
 test-deb: ## the packages on bare Debian 12 and 13: installed, upgraded, removed, purged (as root; 10 minutes after `make deb`); OUT=FOLDER keeps their output
@@ -158,19 +162,19 @@ test-deb: ## the packages on bare Debian 12 and 13: installed, upgraded, removed
 .PHONY: test-metrics
 test-metrics: ## promtool checks the alert rules and the metrics of a running server (Debian's package prometheus)
 	$(if $(BINARY),,$(MAKE) release)
-	scripts/test-metrics '$(or $(BINARY),target/release/pollux)'
+	scripts/test-metrics '$(or $(BINARY),$(RELEASE)/pollux)'
 
 .PHONY: test-push-clients
 test-push-clients: ## clients of PyPI and npm, curl and headless Chromium at the hub, over TLS, while it is killed and started again; the demo page
 	@scripts/setup build push-clients
 	$(if $(BINARY),,$(MAKE) release)
-	scripts/test-push-clients '$(or $(BINARY),target/release/pollux)'
+	scripts/test-push-clients '$(or $(BINARY),$(RELEASE)/pollux)'
 
 .PHONY: test-tls
 test-tls: ## sslyze, testssl.sh, eight clients and hundreds of hostile conversations over TLS (six minutes)
 	@scripts/setup build tls-suites
 	$(if $(BINARY),,$(MAKE) release)
-	scripts/test-tls '$(or $(BINARY),target/release/pollux)'
+	scripts/test-tls '$(or $(BINARY),$(RELEASE)/pollux)'
 
 .PHONY: dist
 dist: static ## the static binary, packed, with checksums: target/dist
@@ -180,25 +184,25 @@ dist: static ## the static binary, packed, with checksums: target/dist
 test-image: ## builds the image of packaging/Containerfile with buildah and serves from it (as root)
 	@scripts/setup build static image
 	$(MAKE) static
-	scripts/test-image "target/$$(uname -m)-unknown-linux-musl/release/pollux"
+	scripts/test-image "$(or $(CARGO_TARGET_DIR),target)/$$(uname -m)-unknown-linux-musl/release/pollux"
 
 .PHONY: bench
 bench: ## Pollux beside the floor, nginx, h2o, lighttpd and wrk; ends with each goal, met or missed
 	@scripts/setup build peers
 	$(CARGO) build --release --locked --bin pollux --bin pollux-bench
-	./target/release/pollux-bench $(if $(OUT),--out '$(OUT)')
+	'$(RELEASE)/pollux-bench' $(if $(OUT),--out '$(OUT)')
 
 .PHONY: bench-event
 bench-event: ## the cost of one wait, one change and one event for each mechanism; OUT=FOLDER for the data
 	@scripts/setup build
 	$(CARGO) build --release --locked --bin pollux-bench
-	./target/release/pollux-bench mechanisms $(if $(OUT),--out '$(OUT)')
+	'$(RELEASE)/pollux-bench' mechanisms $(if $(OUT),--out '$(OUT)')
 
 .PHONY: cross-check
 cross-check: ## the generator beside httperf, wrk, h2load, hey (and wrk2, oha if installed); OUT=FOLDER for the data
 	@scripts/setup build cross-check
 	$(CARGO) build --release --locked --bin pollux
-	@scripts/cross-check $(if $(OUT),--out '$(OUT)')
+	@scripts/cross-check --pollux '$(RELEASE)/pollux' $(if $(OUT),--out '$(OUT)')
 
 .PHONY: bench-kmod
 bench-kmod: ## instructions per wait of /dev/poll and epoll, in deterministic guests; each goal, met or missed
@@ -209,8 +213,8 @@ bench-kmod: ## instructions per wait of /dev/poll and epoll, in deterministic gu
 publish: ## run every experiment's quick form and keep it under docs/runs, with docs/papers.md (an hour, on a quiet machine)
 	@scripts/setup build test guest peers
 	$(CARGO) build --release --locked --bin pollux
-	scripts/publish host
-	scripts/publish deterministic
+	$(program) scripts/publish host
+	$(program) scripts/publish deterministic
 
 .PHONY: clean
 clean: ## remove all build results

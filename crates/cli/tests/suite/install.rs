@@ -73,3 +73,23 @@ fn the_service_may_give_up_its_capability() {
     let position = |wanted: &str| filters.iter().position(|filter| *filter == wanted);
     assert!(position("~@privileged").unwrap() < position("capset").unwrap(), "{filters:?}");
 }
+
+/// Regression: with CARGO_TARGET_DIR, `make install` and `make deb` took an older program below `target`, or found none.
+#[test]
+fn what_cargo_built_in_another_directory_is_installed() {
+    let output = Command::new("make")
+        .args(["--dry-run", "install", "deb", "PREFIX=/usr", "DESTDIR=", "BINARY=", "LIBRARIES="])
+        .arg("CARGO_TARGET_DIR=/elsewhere")
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let commands = text(&output.stdout);
+    for command in [
+        "install -D -m 755 '/elsewhere/release/pollux' '/usr/bin/pollux'",
+        "scripts/install-c '/usr' '/elsewhere/release'",
+        "scripts/deb '/elsewhere/release/pollux' '/elsewhere/release' target/deb",
+    ] {
+        assert!(commands.contains(command), "{command} in {commands}");
+    }
+}
