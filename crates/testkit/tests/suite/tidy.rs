@@ -508,3 +508,21 @@ fn setup_arranges_to_take_its_marker_away_before_it_makes_it() {
     let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} is not there"));
     assert!(at("\ntrap 'rm -f \"$log\" ${policy:-}' EXIT") < at(">$marker"));
 }
+
+/// Regression: the list lacked `image`.
+#[test]
+fn setup_names_every_argument_that_it_takes() {
+    let text = fs::read_to_string(root().join("scripts/setup")).unwrap();
+    let (_, list) = text.split_once("Possible arguments: ").unwrap();
+    let (list, _) = list.split_once('"').unwrap();
+    let named: Vec<_> = list.split(", ").collect();
+    // The patterns of `case` have a line each.
+    let is_word =
+        |text: &&str| text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
+    let patterns = text.lines().filter_map(|line| line.strip_prefix("        ")?.strip_suffix(')'));
+    let taken: Vec<_> = patterns.filter(is_word).collect();
+    assert!(taken.len() > 10, "{taken:?}");
+    for argument in taken {
+        assert!(named.contains(&argument), "{argument} is not in {named:?}");
+    }
+}
