@@ -147,6 +147,21 @@ fn each_obstacle_stops_only_the_commands_that_it_affects() {
     assert!(stopped(&|f| f.surroundings.network_refused = Some("EPERM".into())).is_empty());
 }
 
+/// Regression: the product was more than 64 bits have, and pages had 4 KiB on every machine.
+#[test]
+fn the_memory_of_tcp_counts_pages() {
+    let meaning = |pages: u64| -> String {
+        let mut facts = good();
+        facts.sysctls.insert("net/ipv4/tcp_mem".into(), format!("1 2 {pages}"));
+        let checks = Report::of(&facts).sysctls.into_iter();
+        checks.filter(|check| check.name == "net.ipv4.tcp_mem").map(|check| check.meaning).collect()
+    };
+    let page = crate::format::bytes(rustix::param::page_size() as u64);
+    assert_eq!(meaning(1), format!("TCP buffers of all sockets may take {page}"));
+    let all = crate::format::bytes(u64::MAX);
+    assert_eq!(meaning(i64::MAX as u64), format!("TCP buffers of all sockets may take {all}"));
+}
+
 #[test]
 fn text_of_a_machine_with_obstacles() {
     let text = Report::of(&facts()).text(Style { colour: false, width: 80 });
