@@ -216,6 +216,9 @@ pub fn run_with(
         refuse_tasks(&server);
         match server.next_signal(&SIGNALS)? {
             Some(ATTENTION) | None => {}
+            // The successor is the main process now. The service manager would log each notification of this one as
+            // one that it does not accept.
+            Some(libc::SIGALRM) if is_succeeded => {}
             // During a stop the service manager's time limit for stopping applies.
             Some(libc::SIGALRM) => {
                 service_manager::alive();

@@ -178,6 +178,48 @@ fn an_upgrade_announces_the_new_main_process() {
     expect(&manager, "STOPPING=1");
 }
 
+/// Regression: as long as the old process served its last requests, the service manager logged that it accepts no
+/// notification from it.
+#[test]
+fn the_old_process_of_an_upgrade_notifies_nobody() {
+    let (site, directory) = (site(10), tempfile::tempdir().unwrap());
+    let notify = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&notify).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let site = site.path().to_str().unwrap();
+    let arguments = [site, "--listen", "systemd:http", "--header-timeout", "300s"];
+    let mut server = start(socket, "http", &notify, &arguments);
+    expect(&manager, "READY=1");
+    // The beginning of a second request keeps the old process.
+    let mut client = Client::connect(address);
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\n");
+    assert_eq!(client.reply().text(), INDEX);
+    kill_process(Pid::from_child(&server), Signal::USR2).unwrap();
+    let main = loop {
+        let message = expect(&manager, "=");
+        if let Some(number) = message.lines().find_map(|line| line.strip_prefix("MAINPID=")) {
+            break Pid::from_raw(number.parse().unwrap()).unwrap();
+        }
+    };
+    // From now on only the old process could notify; before, the new one may have.
+    kill_process(main, Signal::STOP).unwrap();
+    manager.set_read_timeout(Some(2 * WATCHDOG)).unwrap();
+    let started_at = Instant::now();
+    while manager.recv(&mut [0; 1024]).is_ok() {
+        assert!(started_at.elapsed() < 3 * WATCHDOG, "the old process still notifies");
+    }
+    assert!(server.try_wait().unwrap().is_none(), "the old process has ended too early");
+    kill_process(main, Signal::CONT).unwrap();
+    client.send("Host: a\r\n\r\n");
+    assert_eq!(client.reply().text(), INDEX);
+    assert!(server.wait().unwrap().success());
+    kill_process(main, Signal::TERM).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    while !expect(&manager, "=").contains("STOPPING=1") {}
+}
+
 /// Regression: the watchdog's time could end while the server waited for the new process.
 #[test]
 fn the_watchdog_is_notified_during_an_upgrade() {
