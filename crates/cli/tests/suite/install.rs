@@ -93,3 +93,35 @@ fn what_cargo_built_in_another_directory_is_installed() {
         assert!(commands.contains(command), "{command} in {commands}");
     }
 }
+
+/// Regression: a program that was linked with the library did not start before somebody called ldconfig(8).
+#[test]
+fn the_loader_learns_of_a_library_that_root_installs() {
+    use std::os::unix::fs::PermissionsExt as _;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root may change the loader's cache");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [programs, built, prefix] = ["bin", "built", "usr"].map(|name| folder.path().join(name));
+    fs::create_dir(&programs).unwrap();
+    fs::create_dir(&built).unwrap();
+    for library in ["libpollux.a", "libpollux.so"] {
+        fs::write(built.join(library), "").unwrap();
+    }
+    let ldconfig = programs.join("ldconfig");
+    fs::write(&ldconfig, "#!/bin/sh\n: >\"$0.called\"\n").unwrap();
+    fs::set_permissions(&ldconfig, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/install-c");
+    for (destination, is_called) in
+        [(folder.path().join("staged").display().to_string(), false), (String::new(), true)]
+    {
+        let mut install = Command::new(&script);
+        install.arg(&prefix).arg(&built).env("PATH", &path).env("DESTDIR", &destination);
+        let output = install.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_eq!(programs.join("ldconfig.called").exists(), is_called, "DESTDIR={destination}");
+    }
+    assert!(prefix.join("lib/libpollux.so.0").exists());
+}
