@@ -58,6 +58,7 @@ fn every_fault_has_its_place_and_a_way_out() {
         ("pool = 3\n[[site]]\nroot = \"x\"", "p.toml:1:1:", "preforked"),
         ("[[site]]\nroot = \"x\"\ncache = \"1M\"", "p.toml:3:1:", "origin"),
         ("[[site]]\nnames = [\"a\"]", "p.toml:1:1:", "serves nothing"),
+        ("[[site]]\nredirect = [\"/* /a\"]", "p.toml:2:13:", "never arrive"),
         (CACHES, "p.toml:9:1:", "another site has this folder"),
         (TLS_HANDOVER, "p.toml:3:1:", "use `origin`"),
         (ADMIN_AT_LISTEN, "p.toml:2:1:", "listened on already"),

@@ -76,8 +76,8 @@ impl Config {
         self.check_limits(&mut faults);
         self.check_logs(&mut faults);
         faults.0.extend(self.client_faults());
-        faults.0.extend(self.acme_faults());
-        faults.0.extend(self.tls_faults());
+        faults.0.extend(self.acme_faults().into_iter().chain(self.tls_faults()));
+        faults.0.extend(self.redirect_faults());
         faults.check(
             !self.site.is_empty() || self.hub.is_some(),
             &[],

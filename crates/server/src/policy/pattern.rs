@@ -10,7 +10,7 @@
 //! Paths are compared byte by byte, without any change except percent-decoding: `%41` is `A`, and an encoded
 //! `/` does not separate segments.
 
-use percent_encoding::percent_decode;
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode, percent_encode};
 use std::{borrow::Cow, fmt, str::FromStr};
 
 /// The maximum number of segments of a pattern.
@@ -79,6 +79,20 @@ impl Pattern {
             captures.rest = Some(rest);
         }
         Some(captures)
+    }
+
+    /// Returns one of the paths that the pattern matches, percent-encoded.
+    pub(super) fn example(&self) -> Vec<u8> {
+        let mut path = String::new();
+        for segment in &self.segments {
+            path.push('/');
+            match segment {
+                Segment::Literal(bytes) => path.extend(percent_encode(bytes, NON_ALPHANUMERIC)),
+                Segment::Name(_) => path.push('x'),
+            }
+        }
+        path.push_str(if self.takes_rest { "/x" } else { "" });
+        path.into_bytes()
     }
 
     /// Returns whether the pattern captures `:name`, or `*` for the rest.
@@ -179,6 +193,14 @@ mod tests {
             ("/a", "", false),
         ] {
             assert_eq!(matches(pattern, path), expected, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn the_example_of_a_pattern_matches_it() {
+        for text in ["/", "/*", "/a", "/a/", "/a/*", "/:a/b c/:d", "/%2F%ff/:a/*"] {
+            let pattern: Pattern = text.parse().unwrap();
+            assert!(pattern.matches(&pattern.example()).is_some(), "{text}");
         }
     }
 

@@ -35,6 +35,11 @@ enum Part {
 }
 
 impl Redirect {
+    /// Returns one of the paths that the rule matches.
+    pub(super) fn example(&self) -> Vec<u8> {
+        self.from.example()
+    }
+
     /// Returns the Location for a path, if the rule matches it. The query is kept, unless the target has its
     /// own query.
     pub(crate) fn apply(&self, path: &[u8], query: Option<&[u8]>) -> Option<Vec<u8>> {

@@ -8,6 +8,11 @@ use std::{borrow::Cow, fmt, str::FromStr};
 /// The maximum number of rules of one kind: they are tried one after the other.
 pub(crate) const RULES_MAX: usize = 1000;
 
+/// The number of redirections that a browser follows for one request; other clients follow fewer.
+const HOPS_MAX: usize = 20;
+/// The maximum length of a path that is followed: servers refuse longer ones.
+const PATH_BYTES_MAX: usize = 8 << 10;
+
 /// The path rules of a site, besides serving its files. The default has no rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SiteRules {
@@ -49,6 +54,34 @@ impl SiteRules {
             ensure!(fallback.starts_with('/'), "--fallback {fallback}: a path begins with a slash");
         }
         Ok(())
+    }
+
+    /// Returns the indices of the redirects that send their clients from one path of this site to the next without
+    /// an end. Each is tried with one path that it matches.
+    pub(crate) fn endless_redirects(&self) -> Vec<usize> {
+        let redirects = &self.redirects[..self.redirects.len().min(RULES_MAX)];
+        let is_endless = |index: &usize| {
+            let mut path = redirects[*index].example();
+            for hop in 0..HOPS_MAX {
+                let found = redirects.iter().enumerate().find_map(|(number, redirect)| {
+                    redirect.apply(&path, None).map(|location| (number, location))
+                });
+                let Some((number, mut location)) = found else { return false };
+                // If an earlier redirect matches the first path, this one is not tried. A URL is of another server,
+                // or may be.
+                if (hop == 0 && number != *index) || !location.starts_with(b"/") {
+                    return false;
+                }
+                let end = location.iter().position(|byte| b"?#".contains(byte));
+                location.truncate(end.unwrap_or(location.len()));
+                if location.len() > PATH_BYTES_MAX {
+                    break;
+                }
+                path = location;
+            }
+            true
+        };
+        (0..redirects.len()).filter(is_endless).collect()
     }
 
     /// Returns the lines, with CRLF, of the fields that protect visitors. Every response that the server
@@ -209,6 +242,29 @@ mod tests {
             kept(b"x-frame-options: SAMEORIGIN\r\nACCESS-CONTROL-ALLOW-ORIGIN: https://a\r\n"),
             b"Server: a\r\nX-A: 1\r\n"
         );
+    }
+
+    /// Regression: only a redirect whose FROM and TO are the same text was noticed.
+    #[test]
+    fn redirects_that_never_end_are_found() {
+        let cases: [(&[&str], &[usize]); 11] = [
+            (&["/* /maintenance.html"], &[0]),
+            (&["/a/* /a/new/*"], &[0]),
+            (&["/:a/* /:a/*/*"], &[0]),
+            (&["/a /%61?b#c"], &[0]),
+            (&["/a /b", "/b /a", "/c /a"], &[0, 1, 2]),
+            (&["/a /b", "/b /c"], &[]),
+            (&["/a/* /*", "/:a/* /*"], &[]),
+            (&["/* https://a.example/*"], &[]),
+            (&["/a /b 301", "/* https://a.example/"], &[]),
+            (&["/en/x /home", "/:language/x /en/x"], &[]),
+            (&["/x /home/", "/:page /x"], &[]),
+        ];
+        for (rules, expected) in cases {
+            let redirects = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+            let found = SiteRules { redirects, ..SiteRules::default() }.endless_redirects();
+            assert_eq!(found, expected, "{rules:?}");
+        }
     }
 
     #[test]
