@@ -64,6 +64,8 @@ impl Users {
 
     fn parse(text: &str) -> anyhow::Result<Self> {
         let mut all: Vec<(Box<str>, Hash)> = Vec::new();
+        // Some editors begin a file with a byte order mark, which is no part of the first name.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (index, line) in text.lines().enumerate() {
             let line = line.trim_end();
             if line.is_empty() || line.starts_with('#') {
@@ -213,6 +215,14 @@ mod tests {
             assert!(!users.verify("nobody", b"secret", stand_in));
             assert!(!users.verify("", b"secret", stand_in));
         }
+    }
+
+    /// Regression: the mark became a part of the first name, so that this user was never admitted.
+    #[test]
+    fn a_file_may_begin_with_a_byte_order_mark() {
+        let users = Users::parse(&format!("\u{feff}{}", LINES.replace('\n', "\r\n"))).unwrap();
+        assert!(users.verify("bcrypt", b"secret", 0) && users.verify("argon2", b"password", 0));
+        Users::parse(&format!("\u{feff}# comment\n{LINES}")).unwrap();
     }
 
     #[test]
