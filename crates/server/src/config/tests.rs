@@ -54,6 +54,7 @@ fn every_fault_has_its_place_and_a_way_out() {
         ("[[site]]\nroot = \"x\"\nheader = [\"ETag: a\"]", "p.toml:3:11:", "writes the field ETag"),
         ("[[site]]\nroot = \"x\"\nheader = [\"A: b\\r\\nC: d\"]", "p.toml:3:11:", "ASCII"),
         ("[[site]]\nroot = \"x\"\nnames = [\"a\", \"b c\"]", "p.toml:3:15:", "host name"),
+        ("[[site]]\nroot = \"x\"\nnames = [\"b\u{fc}cher.example\"]", "p.toml:3:10:", "xn--"),
         ("[[site]]\nroot = \"x\"\n[[site]]\nroot = \"y\"", "p.toml:3:1:", "default"),
         ("pool = 3\n[[site]]\nroot = \"x\"", "p.toml:1:1:", "preforked"),
         ("[[site]]\nroot = \"x\"\ncache = \"1M\"", "p.toml:3:1:", "origin"),

@@ -298,8 +298,8 @@ impl Config {
                     is_host_name(host),
                     &key,
                     &format!("{name:?} is no host name"),
-                    "names are like example.org, or *.example.org for all names below it; \
-                     without a port",
+                    "names are like example.org, or *.example.org for all names below it; without a \
+                     port; those of other alphabets are like xn--bcher-kva.example",
                 );
                 let owner = first.entry(name.to_ascii_lowercase()).or_insert(index);
                 faults.check(
