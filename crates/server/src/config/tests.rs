@@ -273,6 +273,24 @@ fn files_that_are_missing_are_warned_of() {
     assert_eq!(keys, expected, "{warnings:?}");
 }
 
+/// Regression: a page with a wrong path was noticed only when a visitor got another one.
+#[test]
+fn pages_that_are_missing_are_warned_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("www");
+    fs::create_dir_all(root.join("sub")).unwrap();
+    fs::write(root.join("a page.html"), "").unwrap();
+    fs::write(root.join("sub/index.html"), "").unwrap();
+    let file = directory.path().join("main.toml");
+    let text = "[[site]]\nroot = \"www\"\nfallback = \"/none.html\"\n\
+                error-page = [\"404 /a%20page.html\", \"403 /sub/\", \"500 /sub\", \"503 /none/\"]\n";
+    fs::write(&file, text).unwrap();
+    let warnings = Config::load(&file).unwrap().0.file_warnings();
+    let keys: Vec<_> = warnings.iter().map(Fault::key_name).collect();
+    let expected = ["site[0].fallback", "site[0].error-page[2]", "site[0].error-page[3]"];
+    assert_eq!(keys, expected, "{warnings:?}");
+}
+
 #[test]
 fn a_hub_is_something_to_serve() {
     let directory = tempfile::tempdir().unwrap();

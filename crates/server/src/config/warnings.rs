@@ -1,13 +1,14 @@
 //! Warnings about files that a configuration names but that this machine cannot use.
 
-use super::{Config, Fault, Key, KeySource};
+use super::{Config, Fault, Key, KeySource, SiteSection};
+use pollux_http::path::SafePath;
 use pollux_tls::{Certificates, provider, read_roots};
-use std::{fs, path::Path, sync::Arc};
+use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 
 impl Config {
     /// Returns warnings for certificates that cannot be used with their keys, for files of authorities that cannot be
-    /// read, for roots that are not directories, and for other files that are missing. The configuration may be meant
-    /// for another machine, so these are not faults.
+    /// read, for roots that are not directories, and for other files that are missing, pages of sites included. The
+    /// configuration may be meant for another machine, so these are not faults.
     pub fn file_warnings(&self) -> Vec<Fault> {
         let mut warnings = Vec::new();
         for list in self.certificate_lists() {
@@ -33,6 +34,14 @@ impl Config {
             if let Some(root) = site.root.as_ref().filter(|root| !root.is_dir()) {
                 let key = [Key::Name("site"), Key::Index(index), Key::Name("root")];
                 let message = format!("{} is no directory on this machine", root.display());
+                warnings.push(Fault::at(&key, message, ""));
+            }
+        }
+        for (index, site) in self.site.iter().enumerate() {
+            let Some(root) = site.root.as_ref().filter(|root| root.is_dir()) else { continue };
+            for (key, path) in site.pages().filter(|(_, path)| !site.has_page(root, path)) {
+                let key = [&[Key::Name("site"), Key::Index(index)][..], &key[..]].concat();
+                let message = format!("{} has no file for the path {path}", root.display());
                 warnings.push(Fault::at(&key, message, ""));
             }
         }
@@ -68,5 +77,28 @@ impl Config {
             passwords.chain([template])
         });
         hub.chain(sites).filter_map(|(key, path)| Some((key, path?))).collect()
+    }
+}
+
+impl SiteSection {
+    /// Returns the paths of the pages that replace other responses, each with its key.
+    fn pages(&self) -> impl Iterator<Item = (Vec<Key<'static>>, &str)> {
+        let fallback = self.fallback.iter().map(|path| (vec![Key::Name("fallback")], &**path));
+        let errors = self.error_page.iter().enumerate().map(|(number, page)| {
+            (vec![Key::Name("error-page"), Key::Index(number)], page.value.path())
+        });
+        fallback.chain(errors)
+    }
+
+    /// Returns whether `root` has the file that a request for `path` gets.
+    fn has_page(&self, root: &Path, path: &str) -> bool {
+        let mut scratch = Vec::new();
+        let Ok(path) = SafePath::new(path.as_bytes(), &mut scratch) else { return false };
+        let file = root.join(OsStr::from_bytes(path.relative()));
+        if path.is_directory() {
+            self.index.iter().any(|name| file.join(name).is_file())
+        } else {
+            file.is_file()
+        }
     }
 }

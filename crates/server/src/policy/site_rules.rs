@@ -199,6 +199,13 @@ pub struct ErrorPage {
     path: String,
 }
 
+impl ErrorPage {
+    /// Returns the path of the file in the site.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+}
+
 impl FromStr for ErrorPage {
     type Err = String;
 
