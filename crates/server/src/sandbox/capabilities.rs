@@ -53,17 +53,48 @@ pub(super) fn restrict() -> anyhow::Result<Vec<Capability>> {
                 .with_context(|| format!("{other} in the bounding set of capabilities"))?;
         }
     }
-    for set in [CapSet::Ambient, CapSet::Inheritable] {
-        caps::clear(None, set).with_context(|| format!("the {set:?} set of capabilities"))?;
-    }
+    caps::clear(None, CapSet::Ambient).context("the Ambient set of capabilities")?;
     let left: CapsHashSet =
         caps::read(None, CapSet::Permitted)?.intersection(&needed).copied().collect();
     // An effective capability must be permitted.
-    for set in [CapSet::Effective, CapSet::Permitted] {
-        let own = caps::read(None, set)?.intersection(&left).copied().collect();
-        caps::set(None, set, &own).with_context(|| format!("the {set:?} set of capabilities"))?;
+    for set in [CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
+        let present = caps::read(None, set)?;
+        let own: CapsHashSet = match set {
+            CapSet::Inheritable => CapsHashSet::new(),
+            _ => present.intersection(&left).copied().collect(),
+        };
+        // Units with `SystemCallFilter=~@privileged` refuse capset(2), and their processes have no capability.
+        if own != present {
+            caps::set(None, set, &own)
+                .with_context(|| format!("the {set:?} set of capabilities"))?;
+        }
     }
     let mut left: Vec<_> = left.into_iter().collect();
     left.sort_unstable_by_key(Capability::index);
     Ok(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+    use std::{collections::BTreeMap, env::consts::ARCH, thread};
+
+    /// Regression: a server without capabilities could not enter its sandbox where capset(2) is refused.
+    #[test]
+    fn a_process_without_capabilities_needs_no_capset() {
+        // Capabilities and filters belong to a thread.
+        let without = thread::spawn(|| {
+            give_up().unwrap();
+            let refused = BTreeMap::from([(libc::SYS_capset, Vec::new())]);
+            let action = SeccompAction::Errno(libc::EPERM as u32);
+            let arch = ARCH.try_into().unwrap();
+            let filter = SeccompFilter::new(refused, SeccompAction::Allow, action, arch).unwrap();
+            let program: BpfProgram = filter.try_into().unwrap();
+            seccompiler::apply_filter(&program).unwrap();
+            assert!(give_up().is_err(), "the filter has no effect");
+            assert!(restrict().unwrap().is_empty());
+        });
+        without.join().unwrap();
+    }
 }
