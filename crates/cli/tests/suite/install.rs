@@ -125,3 +125,28 @@ fn the_loader_learns_of_a_library_that_root_installs() {
     }
     assert!(prefix.join("lib/libpollux.so.0").exists());
 }
+
+/// Regression: `make deb BINARY=…` with a program of `make static` ended without a message.
+#[test]
+fn a_package_of_a_static_program_needs_no_c_library() {
+    // Only the function of this name is run.
+    const SCRIPT: &str = "set -euo pipefail
+        eval \"$(sed -n '/^c_library() {/,/^}/p' scripts/deb)\"
+        version=$(c_library \"$1\")
+        echo \"[$version]\"";
+    let version = |file: &str| {
+        let output = Command::new("bash")
+            .args(["-c", SCRIPT, "bash", file])
+            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{file}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    // Like a static program, it has no dynamic symbols.
+    assert_eq!(version("scripts/deb"), "[]\n");
+    if cfg!(target_env = "gnu") {
+        let version = version(env!("CARGO_BIN_EXE_pollux"));
+        assert!(version.starts_with("[2."), "{version}");
+    }
+}
