@@ -13,7 +13,7 @@ program = POLLUX='$(or $(POLLUX),$(RELEASE)/pollux)'
 
 .PHONY: help
 help: ## this list
-	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 26
 
 .PHONY: demo
 demo: ## build, then measure what idle connections cost under four mechanisms (90 s after the build)
