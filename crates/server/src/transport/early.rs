@@ -7,9 +7,10 @@
 use super::listener;
 use socket2::Socket;
 use std::{
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io,
     net::SocketAddr,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
@@ -76,6 +77,8 @@ impl Bound {
 /// Opens a log. A new file belongs to the user and the group with these numbers, which the server is
 /// to become, so that it can open the file again.
 ///
+/// A link that the user may have made is left to the user: root would open every file that it leads to.
+///
 /// # Errors
 /// The errors of open(2).
 pub(crate) fn open_log(path: &Path, user: u32, group: u32) -> io::Result<()> {
@@ -85,11 +88,27 @@ pub(crate) fn open_log(path: &Path, user: u32, group: u32) -> io::Result<()> {
             std::os::unix::fs::fchown(&file, Some(user), Some(group))?;
             file
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => append().open(path)?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let flags = if is_in_directory_of_root(path) { 0 } else { libc::O_NOFOLLOW };
+            match append().custom_flags(flags).open(path) {
+                // The server opens it later, as the user.
+                Err(error) if error.raw_os_error() == Some(libc::ELOOP) => return Ok(()),
+                opened => opened?,
+            }
+        }
         Err(error) => return Err(error),
     };
     open(|open| open.logs.push((path.to_owned(), file)));
     Ok(())
+}
+
+/// Returns whether only root can make links in the directory of this file.
+fn is_in_directory_of_root(path: &Path) -> bool {
+    /// The right to write for the group and for others.
+    const OTHERS_WRITE: u32 = 0o022;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    fs::metadata(directory.unwrap_or(Path::new(".")))
+        .is_ok_and(|directory| directory.uid() == 0 && directory.mode() & OTHERS_WRITE == 0)
 }
 
 /// Returns the log that was opened at `path`, at the first call only.
@@ -103,6 +122,29 @@ pub(crate) fn take_log(path: &Path) -> Option<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    /// Regression: the user of the server could make root append the server's lines to any file, by a link in the
+    /// directory of the log.
+    #[test]
+    fn a_link_to_a_log_that_the_user_may_have_made_is_left_to_the_user() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let [log, target, link] = ["log", "target", "link"].map(|name| folder.path().join(name));
+        fs::write(&target, "").unwrap();
+        symlink(&target, &link).unwrap();
+        let (user, group) =
+            (fs::metadata(&target).unwrap().uid(), fs::metadata(&target).unwrap().gid());
+        open_log(&link, user, group).unwrap();
+        assert!(take_log(&link).is_none());
+        // A new log, and one that exists.
+        for _ in 0..2 {
+            open_log(&log, user, group).unwrap();
+            assert!(take_log(&log).is_some());
+        }
+        assert!(is_in_directory_of_root(Path::new("/etc/passwd")));
+        assert!(!is_in_directory_of_root(&link));
+    }
 
     #[test]
     fn sockets_of_one_address_have_one_port_and_are_taken_once() {
