@@ -66,25 +66,29 @@ impl StateDir {
     }
 
     /// Creates missing directories, accessible to the owner only, and checks that files can be written.
-    /// If root calls it before it becomes another user, that user gets everything that belongs to root.
+    /// If root calls it before it becomes another user, that user gets everything that belongs to root. Only the state
+    /// directory itself is created then: root would follow the links that the user may have made in it. The user calls it
+    /// again, with `None`.
     ///
     /// # Errors
     /// As mkdir(2), chmod(2), chown(2) and open(2), with the path.
     pub fn create(&self, owner: Option<(u32, u32)>) -> io::Result<()> {
-        let challenges = self.challenges();
-        for path in [&self.folder, &self.certificates(), &challenges.http, &challenges.tls] {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(path)
-                .map_err(|error| with_path(path, error))?;
-        }
+        let make = |path: &Path| {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+            made.map_err(|error| with_path(path, error))
+        };
         if let Some((user, group)) = owner {
-            if let Some(state) = self.top.parent() {
-                give(state, user, group)?;
+            let state = self.top.parent().unwrap_or(&self.top);
+            make(state)?;
+            give(state, user, group)?;
+            if fs::symlink_metadata(&self.top).is_ok() {
+                give_tree(&self.top, user, group)?;
             }
-            give_tree(&self.top, user, group)?;
         } else {
+            let challenges = self.challenges();
+            for path in [&self.folder, &self.certificates(), &challenges.http, &challenges.tls] {
+                make(path)?;
+            }
             fs::set_permissions(&self.top, Permissions::from_mode(0o700))
                 .map_err(|error| with_path(&self.top, error))?;
             let lock = self.folder.join("lock");
@@ -228,6 +232,27 @@ mod tests {
         let name = state.folder.file_name().unwrap().to_str().unwrap();
         assert!(name.starts_with("ca.example-"), "{name}");
         assert_eq!(fs::read_dir(state.certificates()).unwrap().count(), 1, "nothing unfinished");
+    }
+
+    /// Regression: root created directories wherever a link of the user led.
+    #[test]
+    fn nothing_is_created_behind_a_link_of_the_user_that_is_to_be_the_owner() {
+        let temporary = tempfile::tempdir().unwrap();
+        let (state, elsewhere) =
+            (temporary.path().join("state"), temporary.path().join("elsewhere"));
+        fs::create_dir(&elsewhere).unwrap();
+        let owner = Some((12_345, 12_345));
+        let folders = StateDir::new(&state, "https://ca.example/dir");
+        let is_root = fs::metadata(temporary.path()).unwrap().uid() == 0;
+        if is_root {
+            folders.create(owner).unwrap();
+            assert_eq!(fs::metadata(&state).unwrap().uid(), 12_345);
+        } else {
+            fs::create_dir(&state).unwrap();
+        }
+        std::os::unix::fs::symlink(&elsewhere, state.join("acme")).unwrap();
+        folders.create(owner).unwrap();
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
     }
 
     #[test]
