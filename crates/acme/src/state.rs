@@ -79,6 +79,12 @@ impl StateDir {
         };
         if let Some((user, group)) = owner {
             let state = self.top.parent().unwrap_or(&self.top);
+            if let Some(above) = state.parent() {
+                // They stay root's, and the user must be able to pass.
+                let mut builder = DirBuilder::new();
+                let made = builder.recursive(true).mode(0o755).create(above);
+                made.map_err(|error| with_path(above, error))?;
+            }
             make(state)?;
             give(state, user, group)?;
             if fs::symlink_metadata(&self.top).is_ok() {
@@ -232,6 +238,23 @@ mod tests {
         let name = state.folder.file_name().unwrap().to_str().unwrap();
         assert!(name.starts_with("ca.example-"), "{name}");
         assert_eq!(fs::read_dir(state.certificates()).unwrap().count(), 1, "nothing unfinished");
+    }
+
+    /// Regression: the directories above it were for root alone, so the user could not reach its own.
+    #[test]
+    fn the_user_can_pass_the_directories_above_the_state_directory() {
+        let temporary = tempfile::tempdir().unwrap();
+        let above = temporary.path().join("a/b");
+        let folders = StateDir::new(&above.join("state"), "https://ca.example/dir");
+        if fs::metadata(temporary.path()).unwrap().uid() != 0 {
+            eprintln!("skipped: only root can give a directory away");
+            return;
+        }
+        folders.create(Some((12_345, 12_345))).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o111;
+        assert_eq!(mode(&above), 0o111);
+        assert_eq!(mode(above.parent().unwrap()), 0o111);
+        assert_eq!(mode(&above.join("state")), 0o100);
     }
 
     /// Regression: root created directories wherever a link of the user led.
