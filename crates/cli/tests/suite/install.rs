@@ -74,6 +74,21 @@ fn the_service_may_give_up_its_capability() {
     assert!(position("~@privileged").unwrap() < position("capset").unwrap(), "{filters:?}");
 }
 
+/// Regression: with systemd 252 (Debian 12), whose @system-service does not contain these calls, the service had no
+/// sandbox.
+#[test]
+fn the_service_may_enter_its_sandbox() {
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd/pollux.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    let filters = unit.lines().filter_map(|line| line.strip_prefix("SystemCallFilter="));
+    let allowed: Vec<_> = filters.flat_map(str::split_whitespace).collect();
+    for call in
+        ["landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "seccomp"]
+    {
+        assert!(allowed.contains(&call), "{call} is not in {allowed:?}");
+    }
+}
+
 /// Regression: with CARGO_TARGET_DIR, `make install` and `make deb` took an older program below `target`, or found none.
 #[test]
 fn what_cargo_built_in_another_directory_is_installed() {
