@@ -9,7 +9,7 @@ use landlock::{
 };
 use std::{
     collections::BTreeSet,
-    env, fs,
+    env, fs, io,
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::Path,
 };
@@ -90,12 +90,20 @@ pub(super) fn enter(domain: &Domain) -> anyhow::Result<ProcessRights> {
         LandlockStatus::NotEnabled => bail!(
             "Landlock is switched off in this kernel: add landlock to lsm= on its command line"
         ),
-        LandlockStatus::NotImplemented => {
-            bail!("this kernel has no Landlock (Linux 5.13, CONFIG_SECURITY_LANDLOCK)")
-        }
+        LandlockStatus::NotImplemented => bail!(why_not(pollux_sys::landlock_abi().err())),
     };
     ensure!(status.ruleset != RulesetStatus::NotEnforced, "the kernel does not enforce Landlock");
     Ok(ProcessRights { abi, files, connect })
+}
+
+/// Returns why there is no Landlock, if the query for its ABI fails with this error.
+fn why_not(error: Option<io::Error>) -> &'static str {
+    if error.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+        "a filter of system calls refuses Landlock: allow landlock_create_ruleset, landlock_add_rule, \
+         landlock_restrict_self and seccomp (SystemCallFilter= in the unit, or the profile of the container)"
+    } else {
+        "this kernel has no Landlock (Linux 5.13, CONFIG_SECURITY_LANDLOCK)"
+    }
 }
 
 impl ProcessRights {
@@ -155,4 +163,18 @@ fn rights(access: Access, metadata: &fs::Metadata) -> BitFlags<AccessFs> {
 /// outside of the sandbox.
 fn notifies_abstractly() -> bool {
     env::var_os("NOTIFY_SOCKET").is_some_and(|socket| socket.as_bytes().starts_with(b"@"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: under a unit's filter of system calls, the message said that the kernel has no Landlock.
+    #[test]
+    fn a_filter_of_system_calls_is_named() {
+        let reason = |number| why_not(Some(io::Error::from_raw_os_error(number)));
+        assert!(reason(libc::EPERM).contains("SystemCallFilter="));
+        assert!(reason(libc::ENOSYS).contains("Linux 5.13"));
+        assert!(why_not(None).contains("Linux 5.13"));
+    }
 }
