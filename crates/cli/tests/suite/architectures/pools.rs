@@ -190,7 +190,7 @@ fn what_cannot_be_is_refused() {
         (&["--architecture", "preforked", "--mechanism", "poll"], "--mechanism"),
         (
             &["--architecture", "preforked", "--accept", "blocking", "--listen", "127.0.0.1:0"],
-            "several listeners",
+            "one listener only",
         ),
         (
             &["--architecture", "prethreaded", "--accept", "reuseport", "--listen", "unix:/x"],
