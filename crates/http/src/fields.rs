@@ -3,7 +3,7 @@
 //! httparse rejects a name that is not a token (and with it whitespace before the colon, folded
 //! lines, and lines that begin with a space) and control characters in values. It accepts a bare LF
 //! instead of CRLF. Some recipients treat a bare LF as the end of a line and others do not, which
-//! permits request smuggling, so it is rejected here, except by [`parse_leniently`].
+//! permits request smuggling, so it is rejected here, except by `parse_leniently`.
 
 use crate::{Limits, Reject, Status, limits::MAX_FIELDS, syntax};
 use httparse::EMPTY_HEADER;
