@@ -151,8 +151,11 @@ pub(super) fn hurried(id: &str) -> String {
         within(&mut experiment, &["load"]).insert("max-starved".into(), "100%".into());
     } else if let Some(load) = experiment.get_mut("load").and_then(Value::as_table_mut) {
         load.insert("max-lag".into(), "1m".into());
-        load.insert("max-lag-share".into(), "100%".into());
-        load.insert("max-starved".into(), "100%".into());
+        // These two have no meaning for a load of subscribers.
+        if id != "push" {
+            load.insert("max-lag-share".into(), "100%".into());
+            load.insert("max-starved".into(), "100%".into());
+        }
         // With random arrivals a tenth of a second may have no request.
         load.insert("arrivals".into(), "constant".into());
     }
