@@ -30,8 +30,8 @@ const QUEUE_BYTES_MAX: u64 = 16 << 20;
 const INDEX_BYTES_MAX: u64 = 256 << 20;
 /// The maximum number of queued loads. Further requests are forwarded to the origin.
 const LOADS_MAX: usize = 1024;
-/// The number of groups of keys. A removal cancels only the queued writes of its own group, which are
-/// rarely those of another URL: the groups need half a megabyte, and few writes are queued in each.
+/// The number of groups of keys. A removal cancels all queued writes of its group. With this many groups,
+/// which need half a megabyte, those of another URL are rarely among them.
 const GROUPS: usize = 1 << 16;
 
 /// The time for which the disk thread waits for a directory that another process uses. A server that
@@ -83,7 +83,7 @@ pub(crate) enum Job {
 /// The counters of a group of keys.
 #[derive(Debug, Default)]
 struct Group {
-    /// The number of removals. A write that was queued before a removal must not take effect after it.
+    /// The number of removals of single URLs.
     removals: AtomicU32,
     /// The number of queued writes, whose files are not in the index yet.
     writes: AtomicU32,
@@ -97,6 +97,8 @@ pub(crate) struct DiskTier {
     queued_bytes: AtomicU64,
     queued_loads: AtomicUsize,
     groups: Box<[Group]>,
+    /// The number of purges. Each of them is a removal in every group.
+    purges: AtomicU32,
     failures: AtomicU64,
     /// [`WAITING`], [`OPEN`] or [`RELEASED`].
     state: AtomicU8,
@@ -115,6 +117,7 @@ impl DiskTier {
             queued_bytes: AtomicU64::new(0),
             queued_loads: AtomicUsize::new(0),
             groups: (0..GROUPS).map(|_| Group::default()).collect(),
+            purges: AtomicU32::new(0),
             failures: AtomicU64::new(0),
             state: AtomicU8::new(WAITING),
             limit,
@@ -127,8 +130,12 @@ impl DiskTier {
         &self.groups[hash as usize % GROUPS]
     }
 
-    fn removals(&self, hash: u64) -> &AtomicU32 {
-        &self.group(hash).removals
+    /// The number of removals in the group of a key so far. A write that was queued before a removal
+    /// must not take effect after it.
+    fn removals(&self, hash: u64) -> u32 {
+        // Both numbers only grow, so their sum is the same only if both are.
+        let single = self.group(hash).removals.load(Ordering::SeqCst);
+        single.wrapping_add(self.purges.load(Ordering::SeqCst))
     }
 
     fn index(&self) -> MutexGuard<'_, Index> {
@@ -209,7 +216,7 @@ impl DiskTier {
         }
         self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.group(hash).writes.fetch_add(1, Ordering::SeqCst);
-        let removals = self.removals(hash).load(Ordering::SeqCst);
+        let removals = self.removals(hash);
         let _ = self.jobs.send(Job::Write { hash, object: object.clone(), removals });
     }
 
@@ -227,16 +234,14 @@ impl DiskTier {
 
     /// Removes all files of a URL and returns how many there were.
     pub(crate) fn remove(&self, hash: u64, key: &[u8]) -> usize {
-        self.removals(hash).fetch_add(1, Ordering::SeqCst);
+        self.group(hash).removals.fetch_add(1, Ordering::SeqCst);
         let gone = self.index().remove(hash, key);
         self.discard(gone)
     }
 
     /// Removes the files for which `matches`, given key and tags, is true.
     pub(crate) fn purge(&self, matches: impl Fn(&[u8], &[Box<[u8]>]) -> bool) -> usize {
-        for group in &self.groups {
-            group.removals.fetch_add(1, Ordering::SeqCst);
-        }
+        self.purges.fetch_add(1, Ordering::SeqCst);
         let hashes = self.hashes();
         let mut count = 0;
         for batch in hashes.chunks(BATCH) {
@@ -377,7 +382,7 @@ impl<F: Directory> DiskWorker<F> {
             let gone = {
                 let mut index = disk.index();
                 // Responses may be removed while the files are being indexed.
-                let is_removed = disk.removals(hash).load(Ordering::SeqCst) != 0;
+                let is_removed = disk.removals(hash) != 0;
                 let mut gone = if is_removed {
                     vec![number]
                 } else {
@@ -503,7 +508,7 @@ impl<F: Directory> DiskWorker<F> {
         // Make room first, so that the limit holds at every moment.
         let gone = disk.index().shrink(room_for_others, INDEX_BYTES_MAX);
         self.remove(&gone);
-        let is_wanted = || disk.removals(hash).load(Ordering::SeqCst) == removals;
+        let is_wanted = || disk.removals(hash) == removals;
         if !is_wanted() {
             // Another URL of the group may have been removed. What the object replaces is outdated.
             self.remove_replaced(disk, hash, object);
