@@ -26,8 +26,8 @@ pub enum KeyError {
     Short,
     /// A public key that is neither PEM nor a JWK.
     #[error(
-        "this is a public key, and anybody could sign if it were a secret: write it as PEM with \
-         `openssl pkey -pubin`, or as a JWK set"
+        "this is a public key, and as a secret it would let all who know it sign tokens: write it \
+         as PEM with `openssl pkey -pubin`, or as a JWK set"
     )]
     Public,
     /// A PEM text that is none of the kinds of key.
@@ -184,8 +184,8 @@ impl KeySet {
     }
 }
 
-/// Whether a text is a public key in a form that is not read: of OpenSSH, a list of JWKs, or DER. As a secret it would let
-/// everybody sign who knows the key.
+/// Whether a text is a public key in a form that is not read: of OpenSSH, a list of JWKs, or DER. If such a key were
+/// taken for the secret of HS256, all who know the public key could sign tokens.
 fn is_public(text: &[u8]) -> bool {
     let is_list = || serde_json::from_slice::<Vec<Value>>(text).is_ok();
     // A SEQUENCE whose length is that of the rest (X.690 §8.1.3).

@@ -110,8 +110,8 @@ fn a_public_key_is_no_secret() {
     }
 }
 
-/// Regression: with a comment or a byte order mark before it, a public key was the secret of HS256. Everybody who knew the
-/// key could sign.
+/// Regression: a public key with a comment or a byte order mark before it was taken for the secret of HS256, so all who
+/// knew the public key could sign tokens.
 #[test]
 fn text_before_a_public_key_makes_it_no_secret() {
     for signer in &signers()[1..] {
