@@ -22,8 +22,6 @@ pub struct History {
     /// The sequence of the first entry, or of the next update if the log is empty.
     first: Sequence,
     by_id: HashMap<Arc<str>, Sequence>,
-    /// The previous use of an id that is used again, by the position of the next one.
-    reused: HashMap<Sequence, Sequence>,
     bytes: usize,
     max_updates: usize,
     max_bytes: usize,
@@ -35,6 +33,8 @@ struct Entry {
     update: Arc<Update>,
     /// The time of the publication, on the caller's clock.
     at: Duration,
+    /// The position of the previous update with the same id; 0 if none was stored.
+    former: Sequence,
 }
 
 /// The position at which a subscriber begins to read.
@@ -55,7 +55,6 @@ impl History {
             entries: VecDeque::new(),
             first: 1,
             by_id: HashMap::new(),
-            reused: HashMap::new(),
             bytes: 0,
             max_updates: limits.history_updates.max(1),
             max_bytes: limits.history_bytes,
@@ -69,10 +68,8 @@ impl History {
     pub fn append(&mut self, update: Arc<Update>, at: Duration) -> Sequence {
         let sequence = self.next();
         self.bytes += update.bytes();
-        if let Some(former) = self.by_id.insert(Arc::clone(&update.id), sequence) {
-            self.reused.insert(sequence, former);
-        }
-        self.entries.push_back(Entry { update, at });
+        let former = self.by_id.insert(Arc::clone(&update.id), sequence).unwrap_or(0);
+        self.entries.push_back(Entry { update, at, former });
         while self.entries.len() > 1
             && (self.entries.len() > self.max_updates || self.bytes > self.max_bytes)
         {
@@ -105,7 +102,6 @@ impl History {
     fn clear(&mut self) {
         self.entries.clear();
         self.by_id.clear();
-        self.reused.clear();
         self.bytes = 0;
     }
 
@@ -131,10 +127,6 @@ impl History {
         if self.by_id.get(&entry.update.id) == Some(&self.first) {
             self.by_id.remove(&entry.update.id);
         }
-        // Most publishers use no id again.
-        if !self.reused.is_empty() {
-            self.reused.remove(&self.first);
-        }
         self.first += 1;
     }
 
@@ -157,8 +149,12 @@ impl History {
     /// The update at this position; `None` if it is no longer stored.
     #[must_use]
     pub fn get(&self, sequence: Sequence) -> Option<&Arc<Update>> {
+        self.entry(sequence).map(|entry| &entry.update)
+    }
+
+    fn entry(&self, sequence: Sequence) -> Option<&Entry> {
         let index = usize::try_from(sequence.checked_sub(self.first)?).ok()?;
-        self.entries.get(index).map(|entry| &entry.update)
+        self.entries.get(index)
     }
 
     /// The stored updates, each with its position and the time of its publication.
@@ -195,18 +191,18 @@ impl History {
         }
     }
 
-    /// Returns the same for a subscriber that `reads` only some updates. Publishers may use an id again, such as the version
-    /// of each topic. A subscriber that sends it has received one of the updates that it reads, so the last of these counts:
-    /// behind another update it would lose some.
+    /// As [`start`](Self::start), for a subscriber that `reads` only some updates. Several updates may have the same
+    /// id: some publishers use the version of a topic. The subscriber has received one of those that it reads, so it
+    /// begins after the last one of these. After a later update with this id it would lose updates.
     #[must_use]
     pub fn start_of(&self, last_event_id: &str, mut reads: impl FnMut(&Update) -> bool) -> Start {
         let start = self.start(last_event_id);
-        if !start.found || !self.reused.contains_key(&start.cursor) {
+        if !start.found {
             return start;
         }
-        let uses = iter::successors(Some(start.cursor), |next| self.reused.get(next).copied());
-        let mut uses = uses.take(BACKWARD_SCAN).take_while(|at| *at >= self.first);
-        let read = uses.find(|at| self.get(*at).is_some_and(|update| reads(update)));
+        let uses = iter::successors(Some(start.cursor), |at| Some(self.entry(*at)?.former));
+        let read =
+            uses.take(BACKWARD_SCAN).find(|at| self.get(*at).is_some_and(|update| reads(update)));
         Start { cursor: read.unwrap_or(start.cursor), found: true }
     }
 
@@ -361,7 +357,7 @@ mod tests {
         (4..7).for_each(|id| {
             history.append(of("a", &id.to_string()), NOW);
         });
-        assert!(history.reused.is_empty());
+        assert_eq!(history.start_of("1", reads("a")), Start { cursor: 4, found: false });
     }
 
     proptest! {
@@ -380,7 +376,6 @@ mod tests {
                 prop_assert!(start.found && start.cursor >= sequence);
             }
             prop_assert!(history.by_id.len() <= history.size().0);
-            prop_assert!(history.reused.len() <= history.size().0);
         }
     }
 }

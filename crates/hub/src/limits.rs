@@ -38,7 +38,8 @@ pub const CLIENT_PATTERN_BYTES: usize = 32 * 1024 * 1024;
 pub const TOKEN_PATTERNS: usize = 100_000;
 /// The memory of these patterns, in bytes.
 pub const TOKEN_PATTERN_BYTES: usize = 512 * 1024 * 1024;
-/// The number of earlier updates that are examined to find the value of the response's `Last-Event-ID`.
+/// The number of earlier updates that are examined to find the value of the response's `Last-Event-ID`, and the number
+/// of updates with the same identifier that are examined to find where a subscriber begins.
 pub const BACKWARD_SCAN: usize = 1000;
 /// Sequence numbers that a topic set remembers. A subscriber further behind searches the history.
 pub const RECENT_UPDATES: usize = 4;
