@@ -1,9 +1,8 @@
 //! The certificates of a server: read from files, chosen by the name that a client requests, read again
 //! when the files change.
 
-use crate::{ACME_TLS_ALPN, ConfigError, pem_file, server::self_signed_pair};
+use crate::{ACME_TLS_ALPN, ConfigError, error::webpki_error, pem_file, server::self_signed_pair};
 use rustls::{
-    CertificateError, OtherError,
     crypto::CryptoProvider,
     pki_types::{
         CertificateDer, PrivateKeyDer,
@@ -417,8 +416,10 @@ fn load(
             };
             fail(&files.key, &reason)
         }
-        error if is_of_version_1(&error) => fail(&files.chain, &VERSION_1),
-        error => fail(&files.chain, &error),
+        error => match webpki_error(&error) {
+            Some(webpki::Error::UnsupportedCertVersion) => fail(&files.chain, &VERSION_1),
+            _ => fail(&files.chain, &error),
+        },
     })
 }
 
@@ -429,14 +430,6 @@ const UNKNOWN_KEY: &str = "this kind of key is not supported: RSA of 2048 to 409
 
 const VERSION_1: &str = "the certificate has X.509 version 1, which clients refuse: one of version 3 is needed, which \
                          `openssl x509 -req` makes with -extfile";
-
-fn is_of_version_1(error: &rustls::Error) -> bool {
-    let rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(inner))) = error
-    else {
-        return false;
-    };
-    matches!(inner.downcast_ref(), Some(webpki::Error::UnsupportedCertVersion))
-}
 
 /// Whether a private key needs a passphrase: in PKCS #8, or in the older form of OpenSSL.
 fn is_encrypted(pem: &[u8]) -> bool {

@@ -1,5 +1,6 @@
 //! The errors of a connection after its handshake, and the alerts that report them.
 
+use rustls::{CertificateError, OtherError};
 use std::fmt;
 
 /// The reason why a connection must end. Every variant is fatal (RFC 8446 §6.2, RFC 5246 §7.2.2).
@@ -84,3 +85,12 @@ impl fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+/// The reason for which webpki rejects a certificate, if rustls has no variant of its own for it.
+pub(crate) fn webpki_error(error: &rustls::Error) -> Option<&webpki::Error> {
+    let rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(inner))) = error
+    else {
+        return None;
+    };
+    inner.downcast_ref()
+}

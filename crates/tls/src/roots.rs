@@ -1,7 +1,7 @@
 //! The authorities that a client trusts: the system's, those of a file, or none.
 
-use crate::{ConfigError, HandshakeError, Trust, read_roots};
-use rustls::{CertificateError, OtherError, RootCertStore};
+use crate::{ConfigError, HandshakeError, Trust, error::webpki_error, read_roots};
+use rustls::RootCertStore;
 use std::{path::PathBuf, sync::Arc};
 
 /// The choice of trusted authorities on a client's command line.
@@ -46,10 +46,7 @@ impl ClientTrust {
             .map(|flag| format!(", or accept every certificate with {flag}"))
             .unwrap_or_default();
         // A certificate as `openssl req -x509` makes it; no file of authorities helps.
-        if let rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(inner))) =
-            reason
-            && let Some(webpki::Error::CaUsedAsEndEntity) = inner.downcast_ref()
-        {
+        if let Some(webpki::Error::CaUsedAsEndEntity) = webpki_error(reason) {
             return format!(
                 "the certificate of {host} is that of an authority (CA:TRUE), which is not accepted \
                  as a server's: make one with `-addext basicConstraints=critical,CA:FALSE`\
@@ -86,7 +83,7 @@ pub fn system_roots() -> Result<RootCertStore, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustls::Error;
+    use rustls::{CertificateError, Error, OtherError};
 
     #[test]
     fn a_certificate_that_is_not_trusted_names_the_flags() {
