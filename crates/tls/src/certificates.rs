@@ -3,6 +3,7 @@
 
 use crate::{ACME_TLS_ALPN, ConfigError, error::webpki_error, pem_file, server::self_signed_pair};
 use rustls::{
+    InconsistentKeys,
     crypto::CryptoProvider,
     pki_types::{
         CertificateDer, PrivateKeyDer,
@@ -399,28 +400,33 @@ fn load(
         pem::Error::NoItemsFound => fail(&files.key, &"no key is in it (PEM, BEGIN PRIVATE KEY)"),
         error => fail(&files.key, &pem_file::explain(&error)),
     })?;
-    let certified = CertifiedKey::from_der(chain.clone(), key.clone_key(), provider);
-    certified.map(Arc::new).map_err(|error| match error {
-        // So rustls reports a key that it cannot load.
-        rustls::Error::General(_) => fail(&files.key, &UNKNOWN_KEY),
-        rustls::Error::InconsistentKeys(_) => {
+    // The provider overwrites the bytes of this key afterwards, so no copy of them is made.
+    let key = provider.key_provider.load_private_key(key);
+    let key = key.map_err(|_| fail(&files.key, &UNKNOWN_KEY))?;
+    let certified = CertifiedKey::new(chain, key);
+    match certified.keys_match() {
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {
+            Ok(Arc::new(certified))
+        }
+        Err(rustls::Error::InconsistentKeys(_)) => {
             let fits = |certificate: &CertificateDer<'static>| {
-                CertifiedKey::from_der(vec![certificate.clone()], key.clone_key(), provider).is_ok()
+                let alone = vec![certificate.clone()];
+                CertifiedKey::new(alone, Arc::clone(&certified.key)).keys_match().is_ok()
             };
             let file = files.chain.display();
-            let reason = match chain.iter().skip(1).any(fits) {
+            let reason = match certified.cert.iter().skip(1).any(fits) {
                 true => format!(
                     "the key belongs to a later certificate of {file}: put the server's own certificate first"
                 ),
                 false => format!("the key does not belong to {file}"),
             };
-            fail(&files.key, &reason)
+            Err(fail(&files.key, &reason))
         }
-        error => match webpki_error(&error) {
+        Err(error) => Err(match webpki_error(&error) {
             Some(webpki::Error::UnsupportedCertVersion) => fail(&files.chain, &VERSION_1),
             _ => fail(&files.chain, &error),
-        },
-    })
+        }),
+    }
 }
 
 const ENCRYPTED: &str = "the key is encrypted, and the server asks nobody for a passphrase: remove it with \
