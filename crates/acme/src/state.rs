@@ -66,26 +66,24 @@ impl StateDir {
     }
 
     /// Creates missing directories, accessible to the owner only, and checks that files can be written.
-    /// If root calls it before it becomes another user, that user gets everything that belongs to root. Only the state
-    /// directory itself is created then: root would follow the links that the user may have made in it. The user calls it
-    /// again, with `None`.
+    /// A process of root that will become another user passes this user as `owner`, who then gets everything that
+    /// belongs to root. Only the state directory itself is created in this case, because root would follow links that
+    /// the user has made in it. The process creates the rest with `None` after it has become the user.
     ///
     /// # Errors
     /// As mkdir(2), chmod(2), chown(2) and open(2), with the path.
     pub fn create(&self, owner: Option<(u32, u32)>) -> io::Result<()> {
-        let make = |path: &Path| {
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+        let make = |path: &Path, mode| {
+            let made = DirBuilder::new().recursive(true).mode(mode).create(path);
             made.map_err(|error| with_path(path, error))
         };
         if let Some((user, group)) = owner {
             let state = self.top.parent().unwrap_or(&self.top);
             if let Some(above) = state.parent() {
-                // They stay root's, and the user must be able to pass.
-                let mut builder = DirBuilder::new();
-                let made = builder.recursive(true).mode(0o755).create(above);
-                made.map_err(|error| with_path(above, error))?;
+                // The directories above remain root's, and the user must be able to pass them.
+                make(above, 0o755)?;
             }
-            make(state)?;
+            make(state, 0o700)?;
             give(state, user, group)?;
             if fs::symlink_metadata(&self.top).is_ok() {
                 give_tree(&self.top, user, group)?;
@@ -93,7 +91,7 @@ impl StateDir {
         } else {
             let challenges = self.challenges();
             for path in [&self.folder, &self.certificates(), &challenges.http, &challenges.tls] {
-                make(path)?;
+                make(path, 0o700)?;
             }
             fs::set_permissions(&self.top, Permissions::from_mode(0o700))
                 .map_err(|error| with_path(&self.top, error))?;
