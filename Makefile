@@ -8,7 +8,7 @@ CARGO ?= cargo
 OUT ?=
 # Where cargo puts the programs and libraries that it builds.
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
-# The same program for scripts.
+# The environment of scripts: the path of this program, unless POLLUX names another one.
 program = POLLUX='$(or $(POLLUX),$(RELEASE)/pollux)'
 
 .PHONY: help

@@ -43,8 +43,8 @@ pub struct Timing {
     pub orders_apart: Duration,
     /// The interval between two attempts to take a lock that another process holds.
     pub lock_retry: Duration,
-    /// The least and the longest time between two queries for one certificate's renewal window. Between these two the
-    /// authority chooses it (RFC 9773 §4.3).
+    /// The shortest and the longest time between two queries for one certificate's renewal window. Within these bounds
+    /// the authority chooses the time (RFC 9773 §4.3).
     pub window_queries: (Duration, Duration),
     /// The time from a query that failed to the next one.
     pub window_retry: Duration,

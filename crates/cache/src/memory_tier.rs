@@ -81,8 +81,9 @@ type Table = unsync::Cache<u64, UrlEntry, MemoryWeighter, BuildHasherDefault<Ide
 
 pub(crate) struct MemoryTier {
     table: Table,
-    /// The maximum weight of all variants of one URL, in bytes. They are one entry of the table, which must
-    /// not displace all others, and which the table would refuse if it were heavier than everything.
+    /// The maximum weight of all variants of one URL, in bytes. All of them are one entry of the table. An
+    /// entry without a maximum could displace all other URLs, and the table refuses an entry that is heavier
+    /// than its capacity.
     variants_weight_max: u64,
     /// The number of URLs that were evicted.
     evicted: u64,
@@ -136,7 +137,8 @@ impl MemoryTier {
     }
 
     /// Stores `object` in place of the same variant. Variants by other fields are removed, because
-    /// the origin's `Vary` has changed. So are the oldest ones, if there are too many or they are too long.
+    /// the origin's `Vary` has changed. The oldest variants are removed if there are too many, or if all
+    /// together are too long.
     pub(crate) fn put(&mut self, hash: u64, object: Object) {
         let mut room = self.variants_weight_max.saturating_sub(weight(&object));
         let mut objects = vec![object];

@@ -140,8 +140,8 @@ impl RecordHeader {
         self.flags & (NO_CACHE | MUST_REVALIDATE | SHARED_REVALIDATE) != 0
     }
 
-    /// For how long after its expiry the response is used if the origin fails: as long as it states, or as
-    /// long as the request accepts, unless it forbids that (RFC 5861 §4).
+    /// For how long after its expiry the response is used if the origin fails: as long as the response states,
+    /// or as long as the request accepts, unless the response forbids stale use (RFC 5861 §4).
     pub(crate) fn stale_if_error_for(&self, accepted: Option<Seconds>) -> Seconds {
         let accepted = accepted.filter(|_| !self.forbids_stale());
         self.stale_if_error.max(accepted.unwrap_or(0))

@@ -262,7 +262,7 @@ impl Subscribers {
         self.slots.get(id.0 as usize).map(|slot| slot.connection)
     }
 
-    /// The audience of a subscriber, and a position up to which the subscriber has received every update for it.
+    /// The audience of a subscriber, and a position up to which the subscriber has every update for this audience.
     #[must_use]
     pub fn position(&self, id: SubscriberId) -> Option<(Audience, Sequence)> {
         let slot = self.slots.get(id.0 as usize)?;

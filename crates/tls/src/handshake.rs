@@ -425,7 +425,8 @@ fn is_fault_of_header(error: &rustls::Error) -> bool {
     matches!(error, Error::InvalidMessage(InvalidContentType | MessageTooLarge))
 }
 
-/// The alert for an error for which rustls has made none, or for a fault of a record's header another one.
+/// The alert for an error for which rustls makes none, or the right alert for a fault of a record's header, for which
+/// rustls makes a wrong one.
 fn missing_alert(error: &rustls::Error) -> Option<[u8; 7]> {
     use rustls::{Error, InvalidMessage, PeerMisbehaved};
     Some(plain_alert(match error {
