@@ -209,6 +209,16 @@ fn an_overflow_without_a_partner_leaves_the_set_hearing() {
     });
 }
 
+/// Makes the signal queue overflow, so that a set with `overflow=handoff` hands `pairs`, all that it has,
+/// over to its partner.
+fn hand_over<M: Mechanism>(set: &mut M, pairs: &[Pair]) {
+    assert_eq!(events(set, Duration::from_millis(10)), []);
+    let _queue = ShortQueue::of(8);
+    (0..100).for_each(|number| pairs[number % pairs.len()].send(b"x"));
+    events(set, Duration::ZERO);
+    assert_eq!(figure(set, "handed_over"), pairs.len() as u64);
+}
+
 /// With room for one event only, the partner once reported no event, and the wait never returned.
 #[test]
 fn a_partner_reports_one_event_at_a_time_beside_the_waker() {
@@ -223,13 +233,7 @@ fn a_partner_reports_one_event_at_a_time_beside_the_waker() {
             let pairs: Vec<_> = (0..3).map(|_| Pair::unix()).collect();
             let add = |pair: &Pair| set.add(pair.near.as_fd(), Interest::READ).unwrap();
             let tokens: Vec<_> = pairs.iter().map(add).collect();
-            assert_eq!(events(&mut set, Duration::from_millis(10)), []);
-            {
-                let _queue = ShortQueue::of(8);
-                (0..100).for_each(|number| pairs[number % 3].send(b"x"));
-                events(&mut set, Duration::ZERO);
-            }
-            assert_eq!(figure(&set, "handed_over"), 3);
+            hand_over(&mut set, &pairs);
             // All descriptors stay readable, and the waker is used at each wait: each of them must be
             // reported.
             let mut missing = tokens.clone();
@@ -256,15 +260,9 @@ fn a_file_is_refused_after_the_hand_over_too() {
         fn visit<M: Mechanism>(self) {
             let spec: MechanismSpec = "rtsig:overflow=handoff".parse().unwrap();
             let mut set = M::open(&spec.options()).expect("open");
-            let pair = Pair::unix();
-            set.add(pair.near.as_fd(), Interest::READ).unwrap();
-            assert_eq!(events(&mut set, Duration::from_millis(10)), []);
-            {
-                let _queue = ShortQueue::of(8);
-                (0..100).for_each(|_| pair.send(b"x"));
-                events(&mut set, Duration::ZERO);
-            }
-            assert_eq!(figure(&set, "handed_over"), 1);
+            let pairs = [Pair::unix()];
+            set.add(pairs[0].near.as_fd(), Interest::READ).unwrap();
+            hand_over(&mut set, &pairs);
             for path in ["/dev/null", "/"] {
                 let file = std::fs::File::open(path).expect(path);
                 let error = set.add(file.as_fd(), Interest::READ).expect_err(path);
