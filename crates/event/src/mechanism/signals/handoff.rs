@@ -91,12 +91,11 @@ pub(crate) struct Handoff {
     partner: Option<JoinHandle<()>>,
     /// The process that started the partner thread.
     owner: u32,
-    /// The partner thread has a request to poll, and its reply has not been taken.
-    reply_pending: bool,
-    /// The number of the last request.
+    /// The number of the last request to poll.
     request: u64,
-    /// An interest has changed since the last request, so the reply may be that of the former interest.
-    is_outdated: bool,
+    /// The next wait must send a request: the last one has its reply, or an interest has changed since
+    /// that request, so that its reply may be that of the former interest.
+    request_due: bool,
     replies: Vec<u8>,
     cursor: usize,
     handed_over: u64,
@@ -118,9 +117,8 @@ impl Handoff {
             socket: own_end,
             partner: Some(partner),
             owner: std::process::id(),
-            reply_pending: false,
             request: 0,
-            is_outdated: false,
+            request_due: true,
             replies: Vec::with_capacity(reply_message_bytes(max_replies)),
             cursor: 0,
             handed_over: 0,
@@ -148,7 +146,7 @@ impl Handoff {
 
     /// Adds a descriptor, or replaces its interest.
     pub(crate) fn watch(&mut self, token: Token, interest: Interest) -> Result<(), Error> {
-        self.is_outdated = true;
+        self.request_due = true;
         self.send(Message::Watch(token, interest))
     }
 
@@ -167,11 +165,10 @@ impl Handoff {
         self.waits += 1;
         self.replies.clear();
         self.cursor = REPLY_HEAD_BYTES;
-        if !self.reply_pending || self.is_outdated {
+        if self.request_due {
             self.request += 1;
             self.send(Message::Poll(self.request))?;
-            self.reply_pending = true;
-            self.is_outdated = false;
+            self.request_due = false;
         }
         let deadline = timeout.and_then(|time| Instant::now().checked_add(time));
         let mut time = timeout;
@@ -209,7 +206,7 @@ impl Handoff {
                 Ok(None)
             }
             Ok(taken) => {
-                self.reply_pending = false;
+                self.request_due = true;
                 Ok(Some((taken - REPLY_HEAD_BYTES) / REPLY_BYTES))
             }
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(Some(0)),
@@ -276,10 +273,8 @@ struct PartnerThread {
     tokens: Vec<u64>,
     /// By descriptor: the index of its entry.
     entry_index: HashMap<RawFd, usize>,
-    /// The owner waits for a reply.
-    reply_pending: bool,
-    /// The number of its request.
-    request: u64,
+    /// The request that has no reply yet.
+    request: Option<u64>,
     /// The entry at which the next reply begins, so that no descriptor starves when a reply is
     /// full.
     start: usize,
@@ -296,8 +291,7 @@ impl PartnerThread {
             entries: vec![entry(socket.as_raw_fd()), entry(-1)],
             tokens: vec![WAKER, WAKER],
             entry_index: HashMap::new(),
-            reply_pending: false,
-            request: 0,
+            request: None,
             start: 0,
             max_replies,
             socket,
@@ -306,8 +300,8 @@ impl PartnerThread {
 
     fn run(mut self) {
         loop {
-            // Until the owner waits, only its messages matter.
-            let watched = if self.reply_pending { self.entries.len() } else { 1 };
+            // Without a request, only the owner's messages matter.
+            let watched = if self.request.is_some() { self.entries.len() } else { 1 };
             if sys::ppoll(&mut self.entries[..watched], None).is_err() {
                 // EINTR or ENOMEM. ENOMEM would return at once, so let other threads run.
                 thread::yield_now();
@@ -319,7 +313,9 @@ impl PartnerThread {
                 if !self.receive() {
                     return;
                 }
-            } else if self.reply_pending && !self.reply() {
+            } else if let Some(request) = self.request
+                && !self.reply(request)
+            {
                 return;
             }
         }
@@ -338,10 +334,7 @@ impl PartnerThread {
 
     fn apply(&mut self, message: Message) {
         match message {
-            Message::Poll(request) => {
-                self.request = request;
-                self.reply_pending = true;
-            }
+            Message::Poll(request) => self.request = Some(request),
             Message::Waker(fd) => self.entries[1].fd = fd,
             Message::Watch(token, interest) => {
                 let events = interest.to_poll_bits() as i16;
@@ -367,9 +360,9 @@ impl PartnerThread {
     }
 
     /// Sends the ready descriptors; false when the owner has closed its end.
-    fn reply(&mut self) -> bool {
+    fn reply(&mut self, request: u64) -> bool {
         let mut bytes = Vec::with_capacity(reply_message_bytes(self.max_replies));
-        bytes.extend_from_slice(&self.request.to_ne_bytes());
+        bytes.extend_from_slice(&request.to_ne_bytes());
         let mut put = |token: u64, found: u32| {
             bytes.extend_from_slice(&token.to_ne_bytes());
             bytes.extend_from_slice(&found.to_ne_bytes());
@@ -397,7 +390,7 @@ impl PartnerThread {
         if bytes.len() == REPLY_HEAD_BYTES {
             return true;
         }
-        self.reply_pending = false;
+        self.request = None;
         loop {
             match sys::send(self.socket.as_fd(), &bytes, false) {
                 Ok(_) => return true,
