@@ -103,6 +103,15 @@ out:
 	return i;
 }
 
+/*
+ * Locks the set for the next part of an array, which may be very long. Returns an error if the
+ * caller is killed: mutex_lock_killable() takes a free lock without a look at signals.
+ */
+static int dp_lock_unless_killed(struct dp_set *set)
+{
+	return fatal_signal_pending(current) ? -EINTR : mutex_lock_killable(&set->lock);
+}
+
 /**
  * dp_write() - write(), pwrite()
  * @file: the open file
@@ -132,7 +141,7 @@ ssize_t dp_write(struct file *file, const char __user *buffer, size_t size, loff
 		unsigned int wanted = min_t(size_t, count - applied, DP_CHUNK);
 		unsigned int got;
 
-		if (mutex_lock_killable(&set->lock)) {
+		if (dp_lock_unless_killed(set)) {
 			if (!applied)
 				result = -EINTR;
 			break;
@@ -146,9 +155,6 @@ ssize_t dp_write(struct file *file, const char __user *buffer, size_t size, loff
 			break;
 		}
 		cond_resched();
-		/* A free lock is taken without a look at signals, and the array may be very long. */
-		if (fatal_signal_pending(current))
-			break;
 	}
 	return result ? result : applied * sizeof(*changes);
 }
@@ -179,7 +185,7 @@ ssize_t dp_write_iter(struct kiocb *iocb, struct iov_iter *from)
 		bool rescan = false;
 		int error;
 
-		if (mutex_lock_killable(&set->lock)) {
+		if (dp_lock_unless_killed(set)) {
 			if (!applied)
 				result = -EINTR;
 			break;
@@ -199,9 +205,6 @@ ssize_t dp_write_iter(struct kiocb *iocb, struct iov_iter *from)
 			break;
 		}
 		cond_resched();
-		/* As in dp_write(). */
-		if (fatal_signal_pending(current))
-			break;
 	}
 	return result ? result : applied;
 }
@@ -225,7 +228,7 @@ int dp_apply(struct dp_set *set, const struct pollfd __user *changes, int nchang
 		unsigned int wanted = min(nchanges, DP_CHUNK);
 		unsigned int got;
 
-		if (mutex_lock_killable(&set->lock))
+		if (dp_lock_unless_killed(set))
 			return -EINTR;
 		got = dp_apply_user(set, changes, wanted, &result);
 		mutex_unlock(&set->lock);
@@ -234,9 +237,6 @@ int dp_apply(struct dp_set *set, const struct pollfd __user *changes, int nchang
 		changes += wanted;
 		nchanges -= wanted;
 		cond_resched();
-		/* As in dp_write(). */
-		if (nchanges && fatal_signal_pending(current))
-			return -EINTR;
 	}
 	return result;
 }
