@@ -70,17 +70,37 @@ static void dp_wake_next(struct dp_set *set, bool more)
 		wake_up_interruptible(&set->waiters);
 }
 
-/* Work item that makes a kernel worker call poll_freewait() in place of the sleeping thread. */
-struct dp_freewait_work {
+/* Work item that makes a kernel worker call a function in place of a user thread. */
+struct dp_work {
 	struct work_struct work;
-	struct poll_wqueues *queues;
+	void (*function)(void *argument);
+	void *argument;
 };
 
-static void dp_freewait(struct work_struct *work)
+static void dp_work(struct work_struct *work)
 {
-	struct dp_freewait_work *leaving = container_of(work, struct dp_freewait_work, work);
+	struct dp_work *this = container_of(work, struct dp_work, work);
 
-	poll_freewait(leaving->queues);
+	this->function(this->argument);
+}
+
+/* Returns when the function has returned. */
+static noinline_for_stack void dp_call_by_worker(void (*function)(void *argument), void *argument)
+{
+	struct dp_work this = {
+		.function = function,
+		.argument = argument,
+	};
+
+	INIT_WORK_ONSTACK(&this.work, dp_work);
+	schedule_work(&this.work);
+	flush_work(&this.work);
+	destroy_work_on_stack(&this.work);
+}
+
+static void dp_freewait(void *queues)
+{
+	poll_freewait(queues);
 }
 
 /*
@@ -91,42 +111,15 @@ static void dp_freewait(struct work_struct *work)
  */
 static void dp_leave_wait_queues(struct poll_wqueues *queues)
 {
-	struct dp_freewait_work leaving = {
-		.queues = queues,
-	};
-
 	if (!queues->inline_index && !queues->table)
 		return;
-	INIT_WORK_ONSTACK(&leaving.work, dp_freewait);
-	schedule_work(&leaving.work);
-	flush_work(&leaving.work);
-	destroy_work_on_stack(&leaving.work);
+	dp_call_by_worker(dp_freewait, queues);
 	poll_initwait(queues);
 }
 
-/* Work item that makes a kernel worker call fput() in place of a user thread. */
-struct dp_fput_work {
-	struct work_struct work;
-	struct file *file;
-};
-
-static void dp_fput(struct work_struct *work)
+static void dp_fput(void *file)
 {
-	struct dp_fput_work *last = container_of(work, struct dp_fput_work, work);
-
-	fput(last->file);
-}
-
-static noinline_for_stack void dp_fput_by_worker(struct file *file)
-{
-	struct dp_fput_work last = {
-		.file = file,
-	};
-
-	INIT_WORK_ONSTACK(&last.work, dp_fput);
-	schedule_work(&last.work);
-	flush_work(&last.work);
-	destroy_work_on_stack(&last.work);
+	fput(file);
 }
 
 /**
@@ -140,7 +133,7 @@ static noinline_for_stack void dp_fput_by_worker(struct file *file)
 void dp_fput_now(struct file *file)
 {
 	if (unlikely(!dp_fput_unless_last(file)))
-		dp_fput_by_worker(file);
+		dp_call_by_worker(dp_fput, file);
 }
 
 /**
