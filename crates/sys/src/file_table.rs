@@ -21,8 +21,10 @@ thread_local! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileTableId(u64);
 
-/// Returns the table of this thread: that of the program, unless the thread has called [`own_file_table`]. Of a thread
-/// that another one has started it is not known that it shares the table of that one.
+/// Returns the table of this thread: that of the program, unless the thread has called [`own_file_table`].
+///
+/// A new thread shares the table of the thread that started it, but here it always has that of the program:
+/// if the first thread had a table of its own, it must pass on the identity.
 pub fn file_table_of_this_thread() -> FileTableId {
     TABLE.get()
 }

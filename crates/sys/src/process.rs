@@ -89,7 +89,7 @@ pub fn fork(
     }
     let status = match become_child(parent, &inherited) {
         Ok(true) => catch_unwind(AssertUnwindSafe(life)).map_or(PANICKED, libc::c_int::from),
-        // Nobody needs this process any more, and nobody expects a message.
+        // A message would only disturb: a process whose parent has ended is not needed any more.
         Ok(false) => UNREADY,
         Err(error) => {
             eprintln!("pollux: a child process cannot run: {error}");
