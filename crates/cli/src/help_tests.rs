@@ -1,7 +1,8 @@
-//! Snapshots of every `--help` at 80 columns, so that a review shows each change.
+//! Snapshots of every `--help` at 80 columns, so that a review shows each change; and tests that
+//! the book has every flag and every key.
 
 use crate::Cli;
-use clap::{Command, CommandFactory, Parser};
+use clap::{Command, CommandFactory};
 
 /// The examples of these commands have longer lines, which clap breaks.
 const GENERATOR: [&str; 2] = ["pollux-load", "pollux-idle"];
@@ -75,63 +76,6 @@ fn the_page_about_configuration_files_has_every_key() {
         keys.partition(|key| page.contains(&format!("`{key}`")));
     assert!(all.len() > 80, "only {} keys", all.len());
     assert!(missing.is_empty(), "docs/configuration.md does not have {missing:?}");
-}
-
-/// Splits a command as a shell does, up to a comment, a pipe or a redirection. Variables stay as they are.
-fn words(command: &str) -> Vec<String> {
-    let (mut words, mut quote) = (vec![String::new()], None);
-    for c in command.chars() {
-        match quote {
-            Some(end) if c == end => quote = None,
-            None if c == '"' || c == '\'' => quote = Some(c),
-            None if c == ' ' => words.push(String::new()),
-            _ => words.last_mut().expect("there is always a word").push(c),
-        }
-    }
-    let is_end = |word: &str| ["#", "|", ">", ">>", "&&"].contains(&word);
-    let words = words.into_iter().filter(|word| !word.is_empty());
-    words.take_while(|word| !is_end(word)).collect()
-}
-
-/// Returns the commands of this program in the code of a page.
-fn commands(page: &str) -> Vec<String> {
-    let (mut is_code, mut all) = (false, Vec::new());
-    for line in page.replace("\\\n", " ").lines() {
-        if line.starts_with("```") {
-            is_code = !is_code;
-        }
-        let prompt = ["$ ", "# "].iter().find_map(|prompt| line.strip_prefix(prompt));
-        let command = prompt.unwrap_or(line);
-        if is_code && command.starts_with("pollux ") {
-            all.push(command.to_owned());
-        }
-    }
-    all
-}
-
-#[test]
-fn the_program_understands_the_commands_of_the_book() {
-    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
-    let text = std::fs::read_to_string(readme).expect("the README") + &pages();
-    let commands = commands(&text);
-    assert!(commands.len() > 40, "only {} commands", commands.len());
-    for command in commands {
-        if let Err(error) = Cli::try_parse_from(words(&command)) {
-            panic!("{command}: {error}");
-        }
-    }
-}
-
-#[test]
-fn the_check_of_commands_can_fail() {
-    let page =
-        "pollux a\n```\n$ pollux serve site \\\n  --header 'A: b' >> c\n# pollux no  # d\n```\n";
-    let commands = commands(page);
-    assert_eq!(words(&commands[0]), ["pollux", "serve", "site", "--header", "A: b"]);
-    assert_eq!(words(&commands[1]), ["pollux", "no"]);
-    assert_eq!(commands.len(), 2);
-    assert!(Cli::try_parse_from(words(&commands[0])).is_ok());
-    assert!(Cli::try_parse_from(words(&commands[1])).is_err());
 }
 
 #[test]

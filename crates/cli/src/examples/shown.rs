@@ -38,10 +38,10 @@ pub(super) fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Returns the command in `line` if it is a `pollux` command.
+/// Returns the command in `line` if it is a `pollux` command, also after the prompt of a user or of root.
 pub(super) fn shown(source: &str, line: &str) -> Option<ExampleCommand> {
     let line = line.trim();
-    let line = line.strip_prefix("$ ").unwrap_or(line);
+    let line = line.strip_prefix("$ ").or_else(|| line.strip_prefix("# ")).unwrap_or(line);
     let line = line.strip_prefix("./target/release/").unwrap_or(line);
     line.starts_with("pollux ")
         .then(|| ExampleCommand { source: format!("{source}: {line}"), words: words(line) })
