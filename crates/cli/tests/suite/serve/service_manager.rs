@@ -12,14 +12,24 @@ use std::{
         linux::net::SocketAddrExt as _,
         unix::net::{SocketAddr, UnixDatagram},
     },
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
+use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The time of the watchdog.
 const WATCHDOG: Duration = Duration::from_secs(2);
+
+/// Binds the socket of a service manager. Returns its directory, its path and the socket.
+fn manager() -> (TempDir, PathBuf, UnixDatagram) {
+    let directory = tempfile::tempdir().unwrap();
+    let notify = directory.path().join("notify");
+    let manager = UnixDatagram::bind(&notify).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    (directory, notify, manager)
+}
 
 /// Starts a server as a socket unit does: `socket` is descriptor 3, with this name.
 fn start(socket: TcpListener, name: &str, notify: &Path, arguments: &[&str]) -> Child {
@@ -65,14 +75,17 @@ fn expect(manager: &UnixDatagram, wanted: &str) -> String {
     }
 }
 
+/// Returns the main process that a message announces.
+fn main_process(message: &str) -> Option<Pid> {
+    let number = message.lines().find_map(|line| line.strip_prefix("MAINPID="))?;
+    Pid::from_raw(number.parse().unwrap())
+}
+
 #[test]
 fn a_passed_socket_is_served_and_the_manager_is_notified() {
     for architecture in [&["--workers", "2"][..], &["--architecture", "preforked", "--pool", "2"]] {
         let site = site(10);
-        let directory = tempfile::tempdir().unwrap();
-        let notify = directory.path().join("notify");
-        let manager = UnixDatagram::bind(&notify).unwrap();
-        manager.set_read_timeout(Some(PATIENCE)).unwrap();
+        let (_directory, notify, manager) = manager();
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
         let directory = site.path().to_str().unwrap();
@@ -107,10 +120,8 @@ fn a_passed_socket_outlives_every_architecture() {
         ("forking", ""),
         ("preforked", "--pool 2"),
     ] {
-        let (site, directory) = (site(10), tempfile::tempdir().unwrap());
-        let notify = directory.path().join("notify");
-        let manager = UnixDatagram::bind(&notify).unwrap();
-        manager.set_read_timeout(Some(PATIENCE)).unwrap();
+        let site = site(10);
+        let (_directory, notify, manager) = manager();
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
         let site = site.path().to_str().unwrap();
@@ -151,10 +162,8 @@ fn a_manager_at_an_abstract_socket_is_notified() {
 /// matter, because the service is active all the time.
 #[test]
 fn an_upgrade_announces_the_new_main_process() {
-    let (site, directory) = (site(10), tempfile::tempdir().unwrap());
-    let notify = directory.path().join("notify");
-    let manager = UnixDatagram::bind(&notify).unwrap();
-    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let site = site(10);
+    let (_directory, notify, manager) = manager();
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
     let arguments = [site.path().to_str().unwrap(), "--listen", "systemd:http"];
@@ -164,11 +173,10 @@ fn an_upgrade_announces_the_new_main_process() {
     let (mut main, mut is_ready) = (None, false);
     while main.is_none() || !is_ready {
         let message = expect(&manager, "=");
-        let value = message.lines().find_map(|line| line.strip_prefix("MAINPID="));
-        main = value.map(|number| number.parse().unwrap()).or(main);
+        main = main_process(&message).or(main);
         is_ready |= message.lines().any(|line| line == "READY=1");
     }
-    let main = Pid::from_raw(main.unwrap()).unwrap();
+    let main = main.unwrap();
     assert_ne!(main, Pid::from_child(&server));
     assert!(server.wait().unwrap().success());
     assert_eq!(Client::connect(address).get("/").text(), INDEX);
@@ -182,10 +190,8 @@ fn an_upgrade_announces_the_new_main_process() {
 /// notification from it.
 #[test]
 fn the_old_process_of_an_upgrade_notifies_nobody() {
-    let (site, directory) = (site(10), tempfile::tempdir().unwrap());
-    let notify = directory.path().join("notify");
-    let manager = UnixDatagram::bind(&notify).unwrap();
-    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let site = site(10);
+    let (_directory, notify, manager) = manager();
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
     let site = site.path().to_str().unwrap();
@@ -198,9 +204,8 @@ fn the_old_process_of_an_upgrade_notifies_nobody() {
     assert_eq!(client.reply().text(), INDEX);
     kill_process(Pid::from_child(&server), Signal::USR2).unwrap();
     let main = loop {
-        let message = expect(&manager, "=");
-        if let Some(number) = message.lines().find_map(|line| line.strip_prefix("MAINPID=")) {
-            break Pid::from_raw(number.parse().unwrap()).unwrap();
+        if let Some(main) = main_process(&expect(&manager, "=")) {
+            break main;
         }
     };
     // From now on only the old process could notify; before, the new one may have.
@@ -225,10 +230,8 @@ fn the_old_process_of_an_upgrade_notifies_nobody() {
 fn the_watchdog_is_notified_during_an_upgrade() {
     /// The time that the new process takes to fail.
     const START: Duration = Duration::from_secs(5);
-    let (site, directory) = (site(10), tempfile::tempdir().unwrap());
-    let notify = directory.path().join("notify");
-    let manager = UnixDatagram::bind(&notify).unwrap();
-    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let site = site(10);
+    let (directory, notify, manager) = manager();
     let program = directory.path().join("pollux");
     fs::hard_link(BINARY, &program).or_else(|_| fs::copy(BINARY, &program).map(drop)).unwrap();
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -256,10 +259,9 @@ fn the_watchdog_is_notified_during_an_upgrade() {
 fn the_watchdog_is_notified_during_a_reload() {
     /// The time that the server takes to read its file.
     const READING: Duration = Duration::from_secs(5);
-    let (site, directory) = (site(10), tempfile::tempdir().unwrap());
-    let (notify, file) = (directory.path().join("notify"), directory.path().join("pollux.toml"));
-    let manager = UnixDatagram::bind(&notify).unwrap();
-    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let site = site(10);
+    let (directory, notify, manager) = manager();
+    let file = directory.path().join("pollux.toml");
     let text = format!("[[site]]\nroot = \"{}\"\n", site.path().display());
     fs::write(&file, &text).unwrap();
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
