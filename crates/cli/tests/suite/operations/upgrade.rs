@@ -41,6 +41,13 @@ fn round_of(client: &mut Client) -> usize {
     reply.field("x-round").expect("a round").parse().unwrap()
 }
 
+/// Opens connections that are idle after a request, whose response has this round.
+fn idle_clients(server: &Serve, count: usize, round: usize) -> Vec<Client> {
+    let mut clients: Vec<_> = (0..count).map(|_| server.client()).collect();
+    clients.iter_mut().for_each(|client| assert_eq!(round_of(client), round));
+    clients
+}
+
 /// Puts the program into the directory, where a test may replace it.
 fn own_program(folder: &Folder) -> PathBuf {
     let program = folder.0.path().join("pollux");
@@ -111,8 +118,7 @@ fn the_configuration_may_change_with_it() {
     write(&[kept, dropped], 3);
     let mut server = command(&folder);
     let dropped_address = server.listening()["addresses"][1].as_str().unwrap().to_owned();
-    let mut idle: Vec<_> = (0..30).map(|_| server.client()).collect();
-    idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
+    let mut idle = idle_clients(&server, 30, 0);
     let mut processes = Vec::new();
     for (listen, workers) in [(vec![kept, &unix], 1), (vec![kept, &unix], 4), (vec![kept], 2)] {
         write(&listen, workers);

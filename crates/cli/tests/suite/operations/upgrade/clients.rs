@@ -21,8 +21,7 @@ fn another_number_of_workers_closes_no_connection_below_the_limit() {
     command.arg(folder.config()).arg("--control").arg(folder.control());
     write(1, 40);
     let mut server = Serve::start_command(command);
-    let mut idle: Vec<_> = (0..30).map(|_| server.client()).collect();
-    idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 1));
+    let mut idle = idle_clients(&server, 30, 1);
     let mut processes = Vec::new();
     // The last step also changes which workers get how many.
     for (workers, most) in [(2, 40), (3, 40), (2, 36)] {
@@ -48,8 +47,7 @@ fn the_rate_of_new_connections_does_not_count_those_that_are_handed_over() {
     command.args(["serve", "--json", "--listen", "127.0.0.1:0", "--config"]);
     command.arg(folder.config()).arg("--control").arg(folder.control());
     let mut server = Serve::start_command(command);
-    let mut idle: Vec<_> = (0..3).map(|_| server.client()).collect();
-    idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
+    let mut idle = idle_clients(&server, 3, 0);
     // The connections come back from a successor that accepts none.
     replace(&program, &format!("{READY}; sleep 0.2"));
     assert!(refused(&folder.ctl("upgrade")).contains("worker 0"));
@@ -71,8 +69,7 @@ fn connections_that_may_be_idle_for_90_years_are_handed_over() {
     let folder = Folder::new();
     folder.write("keep-alive = \"90y\"", "root = \"a\"\nheader = [\"X-Round: 0\"]");
     let mut server = folder.serve(&[]);
-    let mut idle: Vec<_> = (0..3).map(|_| server.client()).collect();
-    idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
+    let mut idle = idle_clients(&server, 3, 0);
     assert_eq!(handed_over(&printed(&folder.ctl("upgrade"))), idle.len());
     let process = successor(&mut server);
     idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
@@ -85,8 +82,7 @@ fn connections_that_the_new_process_cannot_use_are_counted_as_refused() {
     let folder = Folder::new();
     folder.write("keep-alive = \"10m\"", "root = \"a\"\nheader = [\"X-Round: 0\"]");
     let mut server = folder.serve(&[]);
-    let mut idle: Vec<_> = (0..3).map(|_| server.client()).collect();
-    idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
+    let mut idle = idle_clients(&server, 3, 0);
     // They have no TLS sessions.
     folder.write("keep-alive = \"10m\"\ntls = \"self-signed\"", "root = \"a\"");
     assert_eq!(handed_over(&printed(&folder.ctl("upgrade"))), idle.len());

@@ -51,8 +51,7 @@ fn a_successor_that_fails_changes_nothing() {
     command.args(["serve", "--json", "--listen", "127.0.0.1:0", "--config"]);
     command.arg(folder.config()).arg("--control").arg(folder.control());
     let mut server = Serve::start_command(command);
-    let mut idle: Vec<_> = (0..50).map(|_| server.client()).collect();
-    idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
+    let mut idle = idle_clients(&server, 50, 0);
     let load = Load::start(server.address());
     let mut fails = |expected: &[&str]| {
         let reason = refused(&folder.ctl("upgrade"));

@@ -41,8 +41,7 @@ fn a_successor_is_the_same_user() {
     let address = ["--listen", "127.0.71.34:82", "--workers", "2", "--access-log", &log];
     let mut server = start(&program, &folder, &[&address[..], &["--user", USER]].concat());
     assert_is(user, server.pid());
-    let mut idle: Vec<_> = (0..300).map(|_| server.client()).collect();
-    idle.iter_mut().for_each(|client| assert_eq!(round_of(client), 0));
+    let mut idle = idle_clients(&server, 300, 0);
     let mut processes = Vec::new();
     for round in 1..=2 {
         let site = format!("root = \"a\"\nheader = [\"X-Round: {round}\"]");
