@@ -12,6 +12,7 @@ pub(crate) use failures::replace as replace_program;
 use super::*;
 use pollux_testkit::{limits, origin::Origin, serve::Process, stays_true, wait_until};
 use rustix::process::Signal;
+use serde_json::Value;
 use std::{io::Read, time::Duration};
 
 const UPGRADES: usize = 5;
@@ -55,6 +56,12 @@ fn own_program(folder: &Folder) -> PathBuf {
         fs::copy(BINARY, &program).unwrap();
     }
     program
+}
+
+/// Returns the last statistics of the process that `is_wanted` accepts: processes print them at their ends, in any
+/// order.
+fn statistics_of(server: &mut Serve, is_wanted: impl Fn(&Value) -> bool) -> Value {
+    std::iter::repeat_with(|| server.last_statistics()).find(is_wanted).expect("it goes on")
 }
 
 fn end(processes: Vec<Process>) {

@@ -89,12 +89,7 @@ fn connections_that_the_new_process_cannot_use_are_counted_as_refused() {
     let process = successor(&mut server);
     idle.iter_mut().for_each(|client| assert!(client.is_closed()));
     end(vec![process]);
-    let statistics = loop {
-        let statistics = server.last_statistics();
-        if statistics["connections"]["refused"] == 3 {
-            break statistics;
-        }
-    };
+    let statistics = statistics_of(&mut server, |all| all["connections"]["refused"] == 3);
     let count = |name: &str| statistics["connections"][name].as_u64();
     assert_eq!((count("taken_over"), count("accepted")), (Some(0), Some(0)), "{statistics}");
 }

@@ -118,12 +118,9 @@ fn upgrades_keep_tls_connections() {
     let last = processes.last().unwrap();
     last.signal(Signal::TERM);
     last.wait();
-    let statistics = loop {
-        let statistics = server.last_statistics();
-        if statistics["connections"]["taken_over"] == IDLE && statistics["tls"]["handshakes"] == 0 {
-            break statistics;
-        }
-    };
+    let statistics = statistics_of(&mut server, |all| {
+        all["connections"]["taken_over"] == IDLE && all["tls"]["handshakes"] == 0
+    });
     assert_eq!(statistics["tls"]["failures"], 0, "{statistics}");
 }
 
