@@ -206,11 +206,10 @@ fn a_stream_ends_when_it_would_have_ended_without_the_upgrade() {
 fn a_stream_over_tls_ends_with_its_token_in_the_new_process() {
     const SECRET: &str = "0123456789abcdef0123456789abcdef";
     let folder = Folder::new();
-    super::tls::make_certificate(&folder);
+    let (cert, key) = super::tls::make_certificate(&folder);
     folder.write("", "root = \"a\"");
-    let file = |name: &str| folder.0.path().join(name).display().to_string();
-    fs::write(file("hub.key"), SECRET).unwrap();
-    let (cert, key, secret) = (file("a.pem"), file("a.key"), file("hub.key"));
+    let secret = folder.0.path().join("hub.key").display().to_string();
+    fs::write(&secret, SECRET).unwrap();
     let tls = ["--tls-cert", &cert, "--tls-key", &key];
     let mut server = folder.serve(&[&tls[..], &["--hub", "--hub-jwt-key", &secret]].concat());
     let config = super::tls::trusting(&cert);

@@ -3,7 +3,9 @@
 use super::*;
 use crate::operations::subscriber::Subscriber;
 use rustls::{
-    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    ClientConfig, ClientConnection, ConfigBuilder, DEFAULT_VERSIONS, RootCertStore, StreamOwned,
+    SupportedProtocolVersion,
+    client::WantsClientCert,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
 use std::{
@@ -44,31 +46,34 @@ fn get(stream: &mut Stream) -> String {
     head
 }
 
-/// Returns the configuration of a client that trusts a certificate.
-pub(super) fn trusting(certificate: &str) -> Arc<ClientConfig> {
+/// Begins the configuration of a client that trusts a certificate.
+fn builder(
+    trusted: CertificateDer<'static>,
+    versions: &[&'static SupportedProtocolVersion],
+) -> ConfigBuilder<ClientConfig, WantsClientCert> {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(certificate).unwrap()).unwrap();
+    roots.add(trusted).unwrap();
     let provider = rustls::crypto::ring::default_provider().into();
     let config = ClientConfig::builder_with_provider(provider);
-    let config = config.with_safe_default_protocol_versions().unwrap();
-    Arc::new(config.with_root_certificates(roots).with_no_client_auth())
+    config.with_protocol_versions(versions).unwrap().with_root_certificates(roots)
+}
+
+/// Returns the configuration of a client that trusts a certificate.
+pub(super) fn trusting(certificate: &str) -> Arc<ClientConfig> {
+    let certificate = CertificateDer::from_pem_file(certificate).unwrap();
+    Arc::new(builder(certificate, DEFAULT_VERSIONS).with_no_client_auth())
 }
 
 /// Returns the configuration of a client that trusts a certificate, and shows it itself.
 fn showing(certificate: &str, key: &str) -> Arc<ClientConfig> {
     let shown = CertificateDer::from_pem_file(certificate).unwrap();
-    let mut roots = RootCertStore::empty();
-    roots.add(shown.clone()).unwrap();
-    let provider = rustls::crypto::ring::default_provider().into();
-    let config = ClientConfig::builder_with_provider(provider);
-    let config = config.with_safe_default_protocol_versions().unwrap();
-    let config = config.with_root_certificates(roots);
     let key = PrivateKeyDer::from_pem_file(key).unwrap();
+    let config = builder(shown.clone(), DEFAULT_VERSIONS);
     Arc::new(config.with_client_auth_cert(vec![shown], key).unwrap())
 }
 
-/// Creates a.pem and a.key.
-pub(super) fn make_certificate(folder: &Folder) {
+/// Creates a certificate and its key. Returns the paths of both.
+pub(super) fn make_certificate(folder: &Folder) -> (String, String) {
     // Other tests use the certificate of an authority; rustls refuses such a certificate for a server.
     let output = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
@@ -79,26 +84,21 @@ pub(super) fn make_certificate(folder: &Folder) {
         .output()
         .expect("openssl");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let path = |name: &str| folder.0.path().join(name).display().to_string();
+    (path("a.pem"), path("a.key"))
 }
 
 #[test]
 fn upgrades_keep_tls_connections() {
     limits::raise_descriptor_limit();
     let folder = Folder::new();
-    make_certificate(&folder);
-    let file = |name: &str| folder.0.path().join(name).display().to_string();
+    let (cert, key) = make_certificate(&folder);
     folder.write("keep-alive = \"10m\"", "root = \"a\"");
-    let (cert, key) = (file("a.pem"), file("a.key"));
     let mut server = folder.serve(&["--workers", "2", "--tls-cert", &cert, "--tls-key", &key]);
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(&cert).unwrap()).unwrap();
+    let trusted = CertificateDer::from_pem_file(&cert).unwrap();
     let versions = [&rustls::version::TLS13, &rustls::version::TLS12];
-    let configs = versions.map(|version| {
-        let provider = rustls::crypto::ring::default_provider().into();
-        let config = ClientConfig::builder_with_provider(provider);
-        let config = config.with_protocol_versions(&[version]).unwrap();
-        Arc::new(config.with_root_certificates(roots.clone()).with_no_client_auth())
-    });
+    let configs = versions
+        .map(|version| Arc::new(builder(trusted.clone(), &[version]).with_no_client_auth()));
     let mut idle: Vec<_> = (0..IDLE)
         .map(|number| {
             let mut stream = connect(server.address(), &configs[usize::from(number % 8 == 0)]);
@@ -153,10 +153,8 @@ fn the_listener_for_plain_http_is_handed_over_although_its_configured_address_is
 #[test]
 fn a_client_with_a_certificate_stays_in_the_old_process() {
     let folder = Folder::new();
-    make_certificate(&folder);
+    let (cert, key) = make_certificate(&folder);
     folder.write("keep-alive = \"10m\"", "root = \"a\"");
-    let file = |name: &str| folder.0.path().join(name).display().to_string();
-    let (cert, key) = (file("a.pem"), file("a.key"));
     let tls = ["--tls-cert", &cert, "--tls-key", &key, "--tls-client-ca", &cert];
     let mut server = folder.serve(&[&tls[..], &["--tls-client-optional"]].concat());
     let mut with = connect(server.address(), &showing(&cert, &key));
@@ -178,10 +176,8 @@ fn a_client_with_a_certificate_stays_in_the_old_process() {
 #[test]
 fn a_subscriber_with_a_certificate_connects_again() {
     let folder = Folder::new();
-    make_certificate(&folder);
+    let (cert, key) = make_certificate(&folder);
     folder.write("", "root = \"a\"");
-    let file = |name: &str| folder.0.path().join(name).display().to_string();
-    let (cert, key) = (file("a.pem"), file("a.key"));
     let tls = ["--tls-cert", &cert, "--tls-key", &key, "--tls-client-ca", &cert];
     let hub = ["--hub", "--hub-anonymous", "--hub-publish-anonymous"];
     let mut server = folder.serve(&[&tls[..], &hub].concat());
