@@ -44,6 +44,13 @@ impl<S: Read + Write> Subscriber<S> {
     pub(super) fn data(&mut self) -> String {
         self.event().expect("the connection has ended").1
     }
+
+    /// Reads to the end of the stream, which must be complete.
+    pub(super) fn read_to_end(&mut self) {
+        let mut rest = Vec::new();
+        self.0.read_to_end(&mut rest).unwrap();
+        assert!(rest.ends_with(b"0\r\n\r\n"), "{}", rest.escape_ascii());
+    }
 }
 
 pub(super) fn connect(address: &str) -> TcpStream {

@@ -192,9 +192,7 @@ fn a_stream_ends_when_it_would_have_ended_without_the_upgrade() {
     assert_eq!(handed_over(&printed(&folder.ctl("upgrade"))), 10);
     let process = successor(&mut server);
     for subscriber in &mut subscribers {
-        let mut rest = Vec::new();
-        subscriber.0.read_to_end(&mut rest).unwrap();
-        assert!(rest.ends_with(b"0\r\n\r\n"), "{}", rest.escape_ascii());
+        subscriber.read_to_end();
     }
     let elapsed = started_at.elapsed();
     assert!((5..13).contains(&elapsed.as_secs()), "{elapsed:?}");
@@ -246,9 +244,7 @@ fn a_stream_over_tls_ends_with_its_token_in_the_new_process() {
     // The update is private: the permission was handed over.
     assert_eq!((short.data().as_str(), long.data().as_str()), ("x", "x"));
     let started_at = Instant::now();
-    let mut rest = Vec::new();
-    short.0.read_to_end(&mut rest).unwrap();
-    assert!(rest.ends_with(b"0\r\n\r\n"), "{}", rest.escape_ascii());
+    short.read_to_end();
     assert!(started_at.elapsed() < Duration::from_secs(14));
     drop(long);
     end(vec![process]);

@@ -187,9 +187,7 @@ fn a_subscriber_with_a_certificate_connects_again() {
     let mut subscriber = subscribe(&server);
     assert_eq!(handed_over(&printed(&folder.ctl("upgrade"))), 0);
     let process = successor(&mut server);
-    let mut rest = Vec::new();
-    subscriber.0.read_to_end(&mut rest).unwrap();
-    assert!(rest.ends_with(b"0\r\n\r\n"), "{}", rest.escape_ascii());
+    subscriber.read_to_end();
     server.wait_for_end();
     drop(subscribe(&server));
     end(vec![process]);
