@@ -9,14 +9,18 @@ mod upgrade;
 
 pub(crate) use upgrade::replace_program;
 
-use pollux_testkit::{http::Client, serve::Serve};
+use pollux_testkit::{
+    http::{Client, PATIENCE},
+    serve::Serve,
+};
 use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+        mpsc,
     },
     thread::{self, JoinHandle},
 };
@@ -92,6 +96,15 @@ fn assert_answers(client: &mut Client, text: &str) {
     client.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     let reply = client.reply();
     assert_eq!((reply.status, reply.text().as_str()), (200, text));
+}
+
+/// Returns a function with which an origin holds a response back, and the sender that releases one response.
+fn gate() -> (mpsc::Sender<()>, impl Fn() + Send + Sync + 'static) {
+    let (release, released) = mpsc::channel();
+    let released = Mutex::new(released);
+    (release, move || {
+        let _ = released.lock().unwrap().recv_timeout(PATIENCE);
+    })
 }
 
 /// Clients that send requests: some on a kept connection, some on a new one for each request.

@@ -221,11 +221,10 @@ fn sighup_reloads_as_well() {
 /// goes to the new origin.
 #[test]
 fn an_exchange_in_progress_ends_under_the_former_configuration() {
-    let (release, released) = std::sync::mpsc::channel::<()>();
-    let released = std::sync::Mutex::new(released);
+    let (release, wait) = gate();
     let slow = Origin::start(move |request| {
         if request.target() == "/slow" {
-            let _ = released.lock().unwrap().recv_timeout(pollux_testkit::http::PATIENCE);
+            wait();
         }
         request.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow")
     });
@@ -257,12 +256,9 @@ fn an_exchange_in_progress_ends_under_the_former_configuration() {
 /// Regression: these commands waited for as long as the last response took.
 #[test]
 fn a_server_that_stops_refuses_commands_at_once() {
-    let (begin, begun) = std::sync::mpsc::channel::<()>();
-    let (release, released) = std::sync::mpsc::channel::<()>();
-    let released = std::sync::Mutex::new(released);
+    let (release, wait) = gate();
     let slow = Origin::start(move |request| {
-        begin.send(()).unwrap();
-        let _ = released.lock().unwrap().recv_timeout(pollux_testkit::http::PATIENCE);
+        wait();
         request.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow")
     });
     let folder = Folder::new();
@@ -270,7 +266,7 @@ fn a_server_that_stops_refuses_commands_at_once() {
     let mut server = folder.serve(&["--grace", "60s"]);
     let mut waiting = server.client();
     waiting.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
-    begun.recv_timeout(pollux_testkit::http::PATIENCE).unwrap();
+    wait_until("the request at the origin", || slow.requests() == 1);
     server.signal(Signal::TERM);
     let address = server.address().to_owned();
     wait_until("the end of accepting", || std::net::TcpStream::connect(&address).is_err());
@@ -291,10 +287,9 @@ fn former_configurations(server: &mut Serve) -> u64 {
 /// Regression: such a configuration stayed in memory until the next change.
 #[test]
 fn a_former_configuration_ends_when_its_last_exchange_becomes_a_tunnel() {
-    let (release, released) = std::sync::mpsc::channel::<()>();
-    let released = std::sync::Mutex::new(released);
+    let (release, wait) = gate();
     let origin = Origin::start(move |request| {
-        let _ = released.lock().unwrap().recv_timeout(pollux_testkit::http::PATIENCE);
+        wait();
         request.say(
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\nwelcome",
         );
@@ -345,12 +340,11 @@ fn a_long_poll_goes_on_under_the_next_configuration() {
 /// A stale reply is sent at once, and the cache fetches a new one. This fetch has no client.
 #[test]
 fn a_former_configuration_ends_with_its_last_background_fetch() {
-    let (release, released) = std::sync::mpsc::channel::<()>();
-    let released = std::sync::Mutex::new(released);
+    let (release, wait) = gate();
     let requests = std::sync::atomic::AtomicU64::new(0);
     let origin = Origin::start(move |request| {
         if requests.fetch_add(1, std::sync::atomic::Ordering::SeqCst) > 0 {
-            let _ = released.lock().unwrap().recv_timeout(pollux_testkit::http::PATIENCE);
+            wait();
         }
         request.say(
             "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\

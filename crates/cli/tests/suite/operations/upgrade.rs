@@ -178,10 +178,9 @@ fn an_exchange_in_progress_ends_in_the_old_process() {
 /// Regression: the old process took the first signal for a second one, and broke its responses off.
 #[test]
 fn the_old_process_completes_its_responses_after_a_signal_to_stop() {
-    let (release, released) = std::sync::mpsc::channel::<()>();
-    let released = std::sync::Mutex::new(released);
+    let (release, wait) = gate();
     let slow = Origin::start(move |request| {
-        let _ = released.lock().unwrap().recv_timeout(pollux_testkit::http::PATIENCE);
+        wait();
         request.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow")
     });
     let folder = Folder::new();

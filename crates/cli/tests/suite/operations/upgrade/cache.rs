@@ -1,26 +1,16 @@
 //! `--cache-dir`: the successor takes the directory over, with everything that is stored in it.
 
 use super::*;
-use pollux_testkit::{
-    http::{PATIENCE, Reply},
-    origin::Origin,
-};
-use std::{
-    sync::{
-        Mutex,
-        mpsc::{Sender, channel},
-    },
-    time::Duration,
-};
+use pollux_testkit::{http::Reply, origin::Origin};
+use std::{sync::mpsc::Sender, time::Duration};
 
 /// Starts an origin. Its reply for `/slow` waits for the sender; all other replies may be stored.
 fn origin() -> (Origin, Sender<()>) {
-    let (release, released) = channel::<()>();
-    let released = Mutex::new(released);
+    let (release, wait) = gate();
     let origin = Origin::start(move |request| {
         let mut fields = "Cache-Control: max-age=3600\r\n";
         if request.target() == "/slow" {
-            let _ = released.lock().unwrap().recv_timeout(PATIENCE);
+            wait();
             fields = "Cache-Control: no-store\r\n";
         }
         let body = request.target().repeat(100);
