@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Output},
 };
 
@@ -10,12 +10,24 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Returns the service unit of the package, and the values of its SystemCallFilter= in their order.
+fn unit() -> (String, Vec<String>) {
+    let unit = fs::read_to_string(root().join("packaging/systemd/pollux.service")).unwrap();
+    let filters = unit.lines().filter_map(|line| line.strip_prefix("SystemCallFilter="));
+    let filters = filters.map(str::to_owned).collect();
+    (unit, filters)
+}
+
 fn install(into: &Path) -> Output {
     Command::new("make")
         .args(["--silent", "install", "PREFIX=/usr"])
         .arg(format!("BINARY={}", env!("CARGO_BIN_EXE_pollux")))
         .arg(format!("DESTDIR={}", into.display()))
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .current_dir(root())
         .output()
         .unwrap()
 }
@@ -64,12 +76,9 @@ fn program_completions_and_man_pages_are_installed() {
 /// Regression: capset(2) was refused, so the service kept its capability, and with `sandbox = "kill"` it did not start.
 #[test]
 fn the_service_may_give_up_its_capability() {
-    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd/pollux.service");
-    let unit = fs::read_to_string(unit).unwrap();
+    let (unit, filters) = unit();
     assert!(unit.contains("\nAmbientCapabilities=CAP_NET_BIND_SERVICE\n"), "{unit}");
     // systemd applies these lines in order; @privileged contains capset.
-    let filters: Vec<_> =
-        unit.lines().filter_map(|line| line.strip_prefix("SystemCallFilter=")).collect();
     let position = |wanted: &str| filters.iter().position(|filter| *filter == wanted);
     assert!(position("~@privileged").unwrap() < position("capset").unwrap(), "{filters:?}");
 }
@@ -78,10 +87,8 @@ fn the_service_may_give_up_its_capability() {
 /// sandbox.
 #[test]
 fn the_service_may_enter_its_sandbox() {
-    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd/pollux.service");
-    let unit = fs::read_to_string(unit).unwrap();
-    let filters = unit.lines().filter_map(|line| line.strip_prefix("SystemCallFilter="));
-    let allowed: Vec<_> = filters.flat_map(str::split_whitespace).collect();
+    let (_, filters) = unit();
+    let allowed: Vec<_> = filters.iter().flat_map(|filter| filter.split_whitespace()).collect();
     for call in
         ["landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "seccomp"]
     {
@@ -95,7 +102,7 @@ fn what_cargo_built_in_another_directory_is_installed() {
     let output = Command::new("make")
         .args(["--dry-run", "install", "deb", "PREFIX=/usr", "DESTDIR=", "BINARY=", "LIBRARIES="])
         .arg("CARGO_TARGET_DIR=/elsewhere")
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .current_dir(root())
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -128,7 +135,7 @@ fn the_loader_learns_of_a_library_that_root_installs() {
     fs::write(&ldconfig, "#!/bin/sh\n: >\"$0.called\"\n").unwrap();
     fs::set_permissions(&ldconfig, fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/install-c");
+    let script = root().join("scripts/install-c");
     for (destination, is_called) in
         [(folder.path().join("staged").display().to_string(), false), (String::new(), true)]
     {
@@ -152,7 +159,7 @@ fn a_package_of_a_static_program_needs_no_c_library() {
     let version = |file: &str| {
         let output = Command::new("bash")
             .args(["-c", SCRIPT, "bash", file])
-            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+            .current_dir(root())
             .output()
             .unwrap();
         assert!(output.status.success(), "{file}: {}", text(&output.stderr));
