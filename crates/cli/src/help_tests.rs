@@ -44,7 +44,7 @@ fn the_book_has_every_flag() {
     let text = pages();
     let (mut count, mut missing) = (0, Vec::new());
     each(&mut Cli::command(), "pollux", &mut |name, command| {
-        // Makes files for packagers, and has a help of its own.
+        // This command makes files for packagers, and has a help of its own.
         if name.starts_with("pollux-generate") {
             return;
         }
@@ -67,7 +67,7 @@ fn the_page_about_configuration_files_has_every_key() {
     let root = Cli::command();
     let serve = root.find_subcommand("serve").expect("the command");
     let shown = serve.get_arguments().filter(|argument| !argument.is_hide_set());
-    // The others are no keys, and the keys of the hub are in a table of their own.
+    // The flags that are left out here are no keys. The keys of the hub are in a table of their own.
     let keys = shown
         .filter_map(clap::Arg::get_long)
         .filter(|flag| !["config", "json", "help", "version", "hub"].contains(flag))

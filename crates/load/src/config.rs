@@ -393,7 +393,7 @@ mod tests {
         assert!(error.contains("--body: 2049 URLs") && error.contains("4 GiB"), "{error}");
     }
 
-    /// Regression test: the number of clients by that of threads once overflowed.
+    /// Regression test: the product of the numbers of clients and threads once overflowed.
     #[test]
     fn the_number_of_clients_is_bounded() {
         let mut config = Config::new("http://h/".parse().unwrap(), 1.0, Duration::from_secs(1));

@@ -236,7 +236,7 @@ pub fn stop_on_signals() -> Result<Arc<AtomicBool>> {
         consts::{SIGINT, SIGTERM},
         iterator::Signals,
     };
-    // Not blocked: processes that this one starts would inherit that.
+    // The signals are not blocked, because processes that this one starts would inherit that.
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("catching SIGINT and SIGTERM")?;
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();

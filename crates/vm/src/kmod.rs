@@ -63,7 +63,8 @@ pub fn find_module() -> anyhow::Result<PathBuf> {
     )
 }
 
-/// The sources of the module below `sources`, which a package has installed for DKMS; of several versions the last.
+/// The sources of the module below `sources`, which a package has installed for DKMS; of several
+/// versions the last by name.
 fn for_dkms(sources: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(sources).ok()?.flatten().map(|entry| entry.path());
     let is_version = |path: &PathBuf| {

@@ -96,7 +96,7 @@ fn the_service_may_enter_its_sandbox() {
     }
 }
 
-/// Regression: with CARGO_TARGET_DIR, `make install` and `make deb` took an older program below `target`, or found none.
+/// Regression: with CARGO_TARGET_DIR, `make install` and `make deb` took an older program below `target`, or none.
 #[test]
 fn what_cargo_built_in_another_directory_is_installed() {
     let output = Command::new("make")
@@ -116,7 +116,7 @@ fn what_cargo_built_in_another_directory_is_installed() {
     }
 }
 
-/// Regression: a program that was linked with the library did not start before somebody called ldconfig(8).
+/// Regression: a program that was linked with the library did not start before a call of ldconfig(8).
 #[test]
 fn the_loader_learns_of_a_library_that_root_installs() {
     use std::os::unix::fs::PermissionsExt as _;

@@ -373,7 +373,7 @@ fn the_cost_of_a_wait_is_one_document() {
     assert!(!document["system_calls"].as_object().unwrap().is_empty());
 }
 
-/// Regression test: these had exit status 1, and so many sockets aborted the program.
+/// Regression test: such command lines had exit status 1, and a very large --watched aborted the program.
 #[test]
 fn a_wait_that_cannot_be_measured_is_a_usage_error() {
     let directory = tempfile::tempdir().unwrap();

@@ -319,7 +319,7 @@ fn a_new_certificate_is_used_without_a_restart() {
     });
 }
 
-/// Regression: the process of each later connection read the same files again and logged that.
+/// Regression: the process of each later connection read the same files again, and logged new certificates.
 #[test]
 fn a_server_that_forks_reads_a_new_certificate_once() {
     let directory = site();
@@ -443,7 +443,7 @@ fn plain_http_is_redirected_to_https_with_the_flag() {
     assert!(reply.contains(&format!("\r\nLocation: https://localhost:{port}/a?b\r\n")), "{reply}");
     let reply = exchange("GET /a HTTP/1.0\r\n\r\n");
     assert!(reply.starts_with("HTTP/1.1 400 "), "{reply}");
-    // Regression: they got 400, because they "named no host".
+    // Regression: the next two requests got 400, because they "named no host".
     let reply = exchange("OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     assert!(reply.starts_with("HTTP/1.1 204 ") && reply.contains("\r\nAllow: GET, "), "{reply}");
     let reply = exchange("CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n");

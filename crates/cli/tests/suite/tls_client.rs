@@ -122,7 +122,7 @@ fn answer_and_end(mut tls: rustls::ServerConnection, mut socket: TcpStream) -> O
         if tls.complete_io(&mut socket).ok()? == (0, 0) {
             return None;
         }
-        // It is an error of the reader that there is no more plaintext yet.
+        // The reader reports an error if there is no more plaintext yet.
         let _ = tls.reader().read_to_end(&mut request);
     }
     tls.writer().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx").ok()?;

@@ -197,7 +197,7 @@ fn sysctl_of_ipv4(
         }
         "net.ipv4.tcp_mem" => {
             let pages = value.split_whitespace().nth(2)?.parse::<u64>().ok()?;
-            // 16 or 64 KiB on some machines with arm64; and a limit may be the largest number of all.
+            // A page has 16 or 64 KiB on some machines with arm64, and a limit may be the largest number.
             let bytes = pages.saturating_mul(rustix::param::page_size() as u64);
             (format!("TCP buffers of all sockets may take {}", format::bytes(bytes)), None)
         }

@@ -13,8 +13,8 @@
 //!   normal, these two bounds would be 1.08 and 1.33; if all had a skewness of 1, the bounds would be
 //!   1.55 and 1.85. No single skewness fits all: most comparisons look normal, and one in six is as
 //!   skewed as an exponential delay (2) or has a block far from the others. Examples are P2 of
-//!   `2026-11-25-provos-fig4-9-devpoll` (2.73 in 24 blocks; in the history of the repository) and G9-share of `2026-11-25-gammo-table1`
-//!   (1.79 in 10).
+//!   `2026-11-25-provos-fig4-9-devpoll` (2.73 in 24 blocks; the run is in the history of the repository)
+//!   and G9-share of `2026-11-25-gammo-table1` (1.79 in 10).
 //! - One block in a hundred is farther from the middle than five standard deviations (estimated from the
 //!   median deviation); the farthest is 6.2, in `2026-11-25-provos-fig4-9-devpoll`.
 //!

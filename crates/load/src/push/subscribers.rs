@@ -75,7 +75,7 @@ struct Subscriber {
     /// the input before the end has been read.
     is_closed: bool,
     reader: Reader,
-    /// The beginning of an incomplete line.
+    /// The end of the input, which the next input continues.
     rest: Rest,
     /// The number of the publication whose data is in the event that is being received.
     number: Option<u32>,
@@ -440,7 +440,7 @@ impl<'a> SubscriberLoop<'a> {
             let is_closed = subscriber.is_closed;
             if let Err((kind, reason)) = self.receiver.feed(subscriber, &self.scratch[..len]) {
                 if !was_streaming {
-                    // The stream was over before it was held, so it must not be subtracted.
+                    // The stream was over before `hold` counted it, so `remove` must not subtract it.
                     subscriber.phase = SubscriberPhase::Waiting;
                 }
                 return self.lose(fd, kind, reason);

@@ -464,7 +464,7 @@ fn make_help_lists_every_target() {
         let is_listed = printed.lines().any(|line| line.split_whitespace().nth(1) == Some(target));
         assert!(is_listed, "make help does not list {target}:\n{printed}");
     }
-    // Regression: the longest name reached the column of the descriptions, so its own began 24 columns further on.
+    // Regression: the longest name reached the column of the descriptions, and its description began 24 columns later.
     for line in printed.lines() {
         let description = line["  make ".len()..].split_once(' ').unwrap().1.trim_start();
         assert_eq!(line.len() - description.len(), 26, "{line}");

@@ -142,7 +142,7 @@ fn a_store_that_is_not_there_is_a_503_in_every_architecture() {
 
 /// An outage is logged once, and its end once, however many requests fail.
 ///
-/// Regression: each process logged it, in `forking` for every connection.
+/// Regression: each process logged the outage; with `forking` there is a process for every connection.
 #[test]
 fn an_outage_of_the_store_is_logged_once() {
     let site = site(0);

@@ -238,12 +238,12 @@ fn an_acceptor_without_room_rests_at_a_stop() {
     waiting.send(LAST);
     server.wait_until("the acceptor to have no room", |counts| counts["accept_pauses"] != 0);
     server.signal_and_wait(Signal::TERM);
-    // Each of these takes a moment, in which it could spin.
+    // Each request for statistics takes a moment, in which the acceptor could spin.
     let mut pauses = 0;
     for _ in 0..20 {
         pauses = server.statistics()["accept_pauses"].as_u64().unwrap();
     }
-    // It looks for an idle connection ten times a second.
+    // The acceptor looks for an idle connection ten times a second.
     let most = 10 + started_at.elapsed().as_millis() as u64 / 50;
     assert!(pauses <= most, "{pauses} pauses, and not {most}");
     drop(busy);

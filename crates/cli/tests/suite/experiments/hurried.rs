@@ -147,11 +147,11 @@ pub(super) fn hurried(id: &str) -> String {
         }
     }
     if id == "zerohttpd-static" {
-        // It has no table of its own, and as a closed loop it has neither a lag nor arrivals.
+        // This experiment has no table of its own, and its closed loop has neither a lag nor arrivals.
         within(&mut experiment, &["load"]).insert("max-starved".into(), "100%".into());
     } else if let Some(load) = experiment.get_mut("load").and_then(Value::as_table_mut) {
         load.insert("max-lag".into(), "1m".into());
-        // These two have no meaning for a load of subscribers.
+        // The two shares have no meaning for a load of subscribers.
         if id != "push" {
             load.insert("max-lag-share".into(), "100%".into());
             load.insert("max-starved".into(), "100%".into());

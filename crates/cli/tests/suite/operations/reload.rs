@@ -253,7 +253,7 @@ fn an_exchange_in_progress_ends_under_the_former_configuration() {
     server.stop();
 }
 
-/// Regression: these commands waited for as long as the last response took.
+/// Regression: the commands of `pollux ctl` waited for as long as the last response took.
 #[test]
 fn a_server_that_stops_refuses_commands_at_once() {
     let (release, wait) = gate();
@@ -284,7 +284,7 @@ fn former_configurations(server: &mut Serve) -> u64 {
     server.statistics()["workers"]["former_configurations"].as_u64().unwrap()
 }
 
-/// Regression: such a configuration stayed in memory until the next change.
+/// Regression: the former configuration stayed in memory until the next change.
 #[test]
 fn a_former_configuration_ends_when_its_last_exchange_becomes_a_tunnel() {
     let (release, wait) = gate();

@@ -199,7 +199,7 @@ fn idle_connections_give_way_at_the_limit_unless_that_is_off() {
     assert_eq!(server.statistics()["connections"]["evicted"], 0);
 }
 
-/// Regression: so long a time was taken for none, and such connections never gave way.
+/// Regression: a keep-alive time of 90 years counted as none, and idle connections never gave way.
 #[test]
 fn idle_connections_give_way_however_long_they_may_stay() {
     let site = site(0);

@@ -86,7 +86,7 @@ fn the_log_of_a_refusal_has_no_token() {
     assert!(text.contains("match=a&access_token=- HTTP/1.1\" 401 "), "{text}");
 }
 
-/// Regression: so did the lines of a rewritten request, of a redirection and of a client with too many requests.
+/// Regression: the lines of a rewritten request, of a redirection and of a client with too many requests had the token.
 #[test]
 fn the_log_has_no_token_before_the_hub_has_the_request() {
     let site = site(0);

@@ -186,8 +186,8 @@ fn an_upgrade_announces_the_new_main_process() {
     expect(&manager, "STOPPING=1");
 }
 
-/// Regression: as long as the old process served its last requests, the service manager logged that it accepts no
-/// notification from it.
+/// Regression: the old process went on to notify while it served its last requests, and the service manager logged each
+/// time that it accepts no notification from this process.
 #[test]
 fn the_old_process_of_an_upgrade_notifies_nobody() {
     let site = site(10);

@@ -100,7 +100,7 @@ fn one_of_several_fails_at_a_share_of_the_error() {
     let one_of_two = judged(both, -0.134);
     assert_eq!(one_of_two.verdict, Verdict::Undecided, "{one_of_two:?}");
     assert!(one_of_two.p.unwrap() > ERROR);
-    // The p-value of a variant has the number of variants in it, once.
+    // The p-value of a variant is multiplied by the number of variants, once.
     let (far, one_of_two) = (judged(alone, -0.3), judged(both, -0.3));
     assert_eq!((far.verdict, one_of_two.verdict), (Verdict::DoesNotHold, Verdict::DoesNotHold));
     let ratio = one_of_two.p.unwrap() / far.p.unwrap();

@@ -63,7 +63,7 @@ fn the_rate_of_new_connections_does_not_count_those_that_are_handed_over() {
     end(vec![process]);
 }
 
-/// Regression: connections with so long a time stayed in the old process, as if they were busy.
+/// Regression: connections with a keep-alive time of 90 years stayed in the old process, as if they were busy.
 #[test]
 fn connections_that_may_be_idle_for_90_years_are_handed_over() {
     let folder = Folder::new();
@@ -76,14 +76,14 @@ fn connections_that_may_be_idle_for_90_years_are_handed_over() {
     end(vec![process]);
 }
 
-/// Regression: they were counted as taken over, too.
+/// Regression: the connections that the new process refused were counted as taken over, too.
 #[test]
 fn connections_that_the_new_process_cannot_use_are_counted_as_refused() {
     let folder = Folder::new();
     folder.write("keep-alive = \"10m\"", "root = \"a\"\nheader = [\"X-Round: 0\"]");
     let mut server = folder.serve(&[]);
     let mut idle = idle_clients(&server, 3, 0);
-    // They have no TLS sessions.
+    // The idle connections have no TLS sessions.
     folder.write("keep-alive = \"10m\"\ntls = \"self-signed\"", "root = \"a\"");
     assert_eq!(handed_over(&printed(&folder.ctl("upgrade"))), idle.len());
     let process = successor(&mut server);

@@ -172,7 +172,8 @@ fn a_client_with_a_certificate_stays_in_the_old_process() {
     end(vec![process]);
 }
 
-/// Regression: the stream of such a client stayed too, and got none of the updates of the new process, only heartbeats.
+/// Regression: the stream of a client with a certificate stayed in the old process, and got only heartbeats, but none
+/// of the updates of the new process.
 #[test]
 fn a_subscriber_with_a_certificate_connects_again() {
     let folder = Folder::new();
