@@ -1,7 +1,6 @@
 //! Sends clients of plain HTTP to the same path over HTTPS.
 
-use super::hub::without_token;
-use crate::service::{Page, RequestContext, ResponseWriter};
+use crate::service::{Page, RequestContext, ResponseWriter, worker_state::Answer};
 use pollux_http::{
     Status,
     request::{Request, Target},
@@ -27,34 +26,31 @@ impl HttpsRedirect {
     /// a resource that has another URL.
     pub(crate) fn answer(
         self,
-        context: &mut RequestContext<'_>,
+        context: &RequestContext<'_>,
         request: &Request<'_>,
         response: &mut ResponseWriter<'_>,
-    ) {
-        if request.target == Target::Asterisk {
-            // It is about this listener (RFC 9110 §9.3.7).
-            let answer = response.head(context, Status::NoContent).lines(ALLOW).content(b"");
-            return context.log(request.line, answer);
-        }
+    ) -> Answer {
         let fields = match request.target {
             Target::Path { path, query } => location(request.host, path, query, self.port),
-            Target::Asterisk | Target::Authority(_) => None,
-        };
-        let page = match (request.target, &fields) {
-            (Target::Authority(_), _) => {
-                let reason = "this server leads to no other";
-                Page { status: Status::MethodNotAllowed, reason, fields: ALLOW }
+            // It is about this listener (RFC 9110 §9.3.7).
+            Target::Asterisk => {
+                return response.head(context, Status::NoContent).lines(ALLOW).content(b"");
             }
-            (_, Some(fields)) => Page { status: Status::PermanentRedirect, reason: "", fields },
-            (_, None) => Page {
+            Target::Authority(_) => {
+                let reason = "this server leads to no other";
+                let page = Page { status: Status::MethodNotAllowed, reason, fields: ALLOW };
+                return page.put(context, response);
+            }
+        };
+        let page = match &fields {
+            Some(fields) => Page { status: Status::PermanentRedirect, reason: "", fields },
+            None => Page {
                 status: Status::BadRequest,
                 reason: "this server speaks HTTPS, and the request names no host",
                 fields: b"",
             },
         };
-        let answer = page.put(context, response);
-        // The HTTPS listener may have a hub, and the query a token for it.
-        context.log(&without_token(request), answer);
+        page.put(context, response)
     }
 }
 

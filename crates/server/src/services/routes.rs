@@ -12,7 +12,7 @@ use crate::{
     services::{
         acme::AcmeAnswers,
         guestbook::{self, Guestbook, StoreOpening},
-        hub::{self, Hub, HubShared},
+        hub::{self, Hub, HubShared, without_token},
         proxy::{self, Proxy, RouteId},
         redirect::HttpsRedirect,
         site::{Contents, Site, Tree},
@@ -178,7 +178,9 @@ impl Routes {
         response: &mut ResponseWriter<'_>,
     ) -> Flow<Exchange> {
         if let Some(redirect) = self.redirect {
-            redirect.answer(context, request, response);
+            let answer = redirect.answer(context, request, response);
+            // The HTTPS listener may have a hub, and the query a token for it.
+            context.log(&without_token(request), answer);
             return Flow::Done;
         }
         if let Some(guestbook) = &mut self.guestbook
