@@ -52,7 +52,7 @@ pub use crate::{
     },
 };
 pub use events::{Event, StreamSend};
-pub(crate) use page::Page;
+pub(crate) use page::{ALL_METHODS, Page};
 pub use pollux_http::{
     Status,
     request::{Method, Request, Target},

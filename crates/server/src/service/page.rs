@@ -14,6 +14,19 @@ pub(crate) struct Page<'a> {
     pub(crate) fields: &'a [u8],
 }
 
+/// The field of a listener that redirects or forwards requests with all methods (RFC 9110 §10.2.1) except CONNECT.
+pub(crate) const ALL_METHODS: &[u8] =
+    b"Allow: GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS, TRACE\r\n";
+
+impl Page<'static> {
+    /// The response to CONNECT.
+    pub(crate) const NO_TUNNEL: Self = Self {
+        status: Status::MethodNotAllowed,
+        reason: "this server leads to no other",
+        fields: ALL_METHODS,
+    };
+}
+
 impl Page<'_> {
     /// Writes the response.
     #[cold]

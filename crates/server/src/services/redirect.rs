@@ -1,13 +1,10 @@
 //! Sends clients of plain HTTP to the same path over HTTPS.
 
-use crate::service::{Page, RequestContext, ResponseWriter, worker_state::Answer};
+use crate::service::{ALL_METHODS, Page, RequestContext, ResponseWriter, worker_state::Answer};
 use pollux_http::{
     Status,
     request::{Request, Target},
 };
-
-/// The methods of requests that are redirected: all except CONNECT (RFC 9110 §10.2.1).
-const ALLOW: &[u8] = b"Allow: GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS, TRACE\r\n";
 
 /// Answers every request for a path with 308 and the same URL over HTTPS.
 #[derive(Clone, Copy, Debug)]
@@ -34,13 +31,9 @@ impl HttpsRedirect {
             Target::Path { path, query } => location(request.host, path, query, self.port),
             // It is about this listener (RFC 9110 §9.3.7).
             Target::Asterisk => {
-                return response.head(context, Status::NoContent).lines(ALLOW).content(b"");
+                return response.head(context, Status::NoContent).lines(ALL_METHODS).content(b"");
             }
-            Target::Authority(_) => {
-                let reason = "this server leads to no other";
-                let page = Page { status: Status::MethodNotAllowed, reason, fields: ALLOW };
-                return page.put(context, response);
-            }
+            Target::Authority(_) => return Page::NO_TUNNEL.put(context, response),
         };
         let page = match &fields {
             Some(fields) => Page { status: Status::PermanentRedirect, reason: "", fields },

@@ -8,14 +8,11 @@
 //! 9110 §7.6.3).
 
 use super::request::forwards_left;
-use crate::service::{Page, RequestContext, ResponseWriter};
+use crate::service::{ALL_METHODS, Page, RequestContext, ResponseWriter};
 use pollux_http::{
     Status,
     request::{Framing, Method, Request, Target},
 };
-
-/// The methods that are forwarded (RFC 9110 §10.2.1): all except CONNECT.
-const ALLOW: &[u8] = b"Allow: GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS, TRACE\r\n";
 
 /// Fields that a trace does not show: they may be secrets (RFC 9110 §9.3.8).
 const SECRETS: [&[u8]; 3] = [b"authorization", b"cookie", b"proxy-authorization"];
@@ -30,11 +27,7 @@ pub(super) fn answer(
     request: &Request<'_>,
 ) -> bool {
     match request.method {
-        Method::Connect => {
-            let reason = "this server leads to no other";
-            let page = Page { status: Status::MethodNotAllowed, reason, fields: ALLOW };
-            put_page(context, response, request, page);
-        }
+        Method::Connect => put_page(context, response, request, Page::NO_TUNNEL),
         Method::Trace | Method::Options if forwards_left(request) == Some(0) => {
             answer_last(context, response, request);
         }
@@ -87,7 +80,7 @@ fn answer_last(
         content.extend_from_slice(b"\r\n");
         response.head(context, Status::Ok).field("Content-Type", b"message/http").content(&content)
     } else {
-        response.head(context, Status::NoContent).lines(ALLOW).content(b"")
+        response.head(context, Status::NoContent).lines(ALL_METHODS).content(b"")
     };
     context.log(request.line, answer);
 }
