@@ -200,10 +200,8 @@ impl Service for Generations {
         send: impl FnMut(ClientId, StreamSend<'_>) -> Delivery,
     ) {
         self.current.pump_streams(context, send);
-        // An exchange that became a stream may have been the last one of a former generation.
-        if !self.former.is_empty() {
-            self.retire(context.reactor, &context.worker.counters);
-        }
+        // An exchange may have become a stream.
+        self.exchange_has_left(context);
     }
 
     fn stream_has_room(&mut self, number: u32) {
@@ -249,10 +247,7 @@ impl Service for Generations {
             Err(inner) => return Err(Exchange { inner, life }),
         };
         drop(life);
-        // It may have been the last exchange of a former generation.
-        if !self.former.is_empty() {
-            self.retire(context.reactor, &context.worker.counters);
-        }
+        self.exchange_has_left(context);
         Ok(number)
     }
 
