@@ -275,13 +275,7 @@ fn bind(config: &Settings) -> anyhow::Result<()> {
         _ => (1, false),
     };
     for listen in &config.listen {
-        match listen {
-            // These architectures cannot take over a socket.
-            Listen::Tcp(address) if config.architecture != Architecture::Event => {
-                early::bind(*address, count, shares)?;
-            }
-            _ => bind_new(Role::Clients, listen, count, shares)?,
-        }
+        bind_new(Role::Clients, listen, count, shares)?;
     }
     if let Some(listen) = &config.redirect_http {
         bind_new(Role::Clients, listen, 1, false)?;
