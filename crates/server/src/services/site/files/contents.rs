@@ -95,8 +95,8 @@ impl Contents {
     /// Creates the contents of a worker that shares them with no other worker and serves one connection. No thread
     /// compresses files for it: hardly any result would be ready before the connection ends.
     pub(crate) fn of_one_connection() -> Arc<Self> {
-        let compressor = Arc::new(Compressor::new(0));
-        Arc::new(Self { limits: None, compressor, accounting: Mutex::default() })
+        // For one worker the capacity limits only what the compressor keeps.
+        Self::new(0, 1)
     }
 
     /// Returns the maximum part of `capacity` that the index of one of `workers` workers can have.
