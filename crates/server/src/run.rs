@@ -210,7 +210,7 @@ pub fn run_with(
             }
         }
     }
-    // After an upgrade nobody has requested a stop yet.
+    // An upgrade ends the loop above without a request to stop.
     let mut is_stopping = !is_succeeded;
     while server.running() > 0 || redirect.as_ref().is_some_and(|redirect| redirect.running() > 0) {
         refuse_tasks(&server);

@@ -22,14 +22,14 @@ pub(super) fn stores_of(config: &Settings) -> Vec<pollux_cache::Store> {
 /// The time in which a stopped server must write the remaining data for --cache-dir.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Waits until the caches in use have written what is left for their directories. Only the server knows these caches,
-/// because a reload may replace them.
+/// Waits until the caches of `config` have written what is left for their directories. `config` is the configuration in
+/// force: a reload may have replaced the caches of the start.
 pub(super) fn flush_caches(config: &Settings) {
     let until = Instant::now() + FLUSH_PATIENCE;
     let is_late = |store: &&pollux_cache::Store| {
         !store.flush(until.saturating_duration_since(Instant::now()))
     };
-    // Each of them, also after one that is late.
+    // All caches are flushed, also those after a late one.
     if config.cache_stores().filter(is_late).count() > 0 {
         tracing::warn!("--cache-dir: not all was written within {FLUSH_PATIENCE:?}");
     }
