@@ -31,18 +31,18 @@ impl Config {
             read(site.origin_ca.as_deref(), &key);
         }
         for (index, site) in self.site.iter().enumerate() {
-            if let Some(root) = site.root.as_ref().filter(|root| !root.is_dir()) {
-                let key = [Key::Name("site"), Key::Index(index), Key::Name("root")];
-                let message = format!("{} is no directory on this machine", root.display());
+            let Some(root) = &site.root else { continue };
+            let mut warn = |key: &[Key<'static>], message: String| {
+                let key = [&[Key::Name("site"), Key::Index(index)][..], key].concat();
                 warnings.push(Fault::at(&key, message, ""));
+            };
+            let shown = root.display();
+            if !root.is_dir() {
+                warn(&[Key::Name("root")], format!("{shown} is no directory on this machine"));
+                continue;
             }
-        }
-        for (index, site) in self.site.iter().enumerate() {
-            let Some(root) = site.root.as_ref().filter(|root| root.is_dir()) else { continue };
             for (key, path) in site.pages().filter(|(_, path)| !site.has_page(root, path)) {
-                let key = [&[Key::Name("site"), Key::Index(index)][..], &key[..]].concat();
-                let message = format!("{} has no file for the path {path}", root.display());
-                warnings.push(Fault::at(&key, message, ""));
+                warn(&key, format!("{shown} has no file for the path {path}"));
             }
         }
         for (key, path) in self.files_to_read() {
