@@ -22,6 +22,7 @@ fn faults(text: &str) -> String {
 
 const THREADED_ORIGIN: &str = "architecture = \"threaded\"\n[[site]]\norigin = [\"http://a\"]";
 const FORKING_HANDOVER: &str = "architecture = \"forking\"\n[[site]]\nhandover = [\"unix:/a\"]";
+const LISTEN_TWICE: &str = "listen = [\":80\", \"[::]:80\"]\n[[site]]\nroot = \"x\"";
 const ADMIN_AT_LISTEN: &str = "listen = [\":80\"]\nadmin = \"[::]:80\"\n[[site]]\nroot = \"x\"";
 const FORKING_ADMIN: &str = "architecture = \"forking\"\nadmin = \":1\"\n[[site]]\nroot = \"x\"";
 const PUBLIC_HUB: &str = "listen = [\":80\"]\n[hub]\nanonymous = true\npublish-anonymous = true";
@@ -62,6 +63,7 @@ fn every_fault_has_its_place_and_a_way_out() {
         ("[[site]]\nredirect = [\"/* /a\"]", "p.toml:2:13:", "never arrive"),
         (CACHES, "p.toml:9:1:", "another site has this folder"),
         (TLS_HANDOVER, "p.toml:3:1:", "use `origin`"),
+        (LISTEN_TWICE, "p.toml:1:18:", "[::]:80 is listened on twice"),
         (ADMIN_AT_LISTEN, "p.toml:2:1:", "listened on already"),
         (FORKING_ADMIN, "p.toml:2:1:", "forking cannot have beside its processes"),
         (PUBLIC_HUB, "p.toml:2:2:", "every client that can reach [::]:80 could publish"),

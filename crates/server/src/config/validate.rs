@@ -127,28 +127,28 @@ impl Config {
             "there is no address to listen on",
             "listen = [\":80\"], for instance",
         );
+        // Port 0 may be repeated: the kernel chooses a different port each time.
+        let is_any_port =
+            |listen: &Listen| matches!(listen, Listen::Tcp(address) if address.port() == 0);
+        let mut taken: Vec<&Listen> = Vec::new();
         for (index, one) in self.listen.iter().enumerate() {
             faults.check(
-                // Port 0 may be repeated: the kernel chooses a different port each time.
-                matches!(one.value, Listen::Tcp(address) if address.port() == 0)
-                    || !self.listen[..index].iter().any(|other| other == one),
+                is_any_port(&one.value) || !taken.contains(&&one.value),
                 &[Key::Name("listen"), Key::Index(index)],
                 &format!("{one} is listened on twice"),
                 "leave one of them out",
             );
+            taken.push(&one.value);
         }
-        let others = [("admin", &self.admin), ("redirect-http", &self.redirect_http)];
-        for (number, (key, other)) in others.into_iter().enumerate() {
+        for (key, other) in [("admin", &self.admin), ("redirect-http", &self.redirect_http)] {
             let Some(other) = other else { continue };
-            let before = others[..number].iter().filter_map(|(_, before)| before.as_ref());
-            let is_any_port = matches!(other.value, Listen::Tcp(address) if address.port() == 0);
             faults.check(
-                is_any_port
-                    || !self.listen.iter().chain(before).any(|one| one.value == other.value),
+                is_any_port(&other.value) || !taken.contains(&&other.value),
                 &[Key::Name(key)],
                 &format!("{other} is listened on already"),
                 "take another port",
             );
+            taken.push(&other.value);
         }
         let Some(way) = self.accept.as_ref().map(|way| way.value) else { return };
         let key = [Key::Name("accept")];
