@@ -373,15 +373,8 @@ mod tests {
         let mut config = Settings::new(".");
         let mut frontend = FrontendConfig::new(Vec::new());
         frontend.handovers = vec!["/x=unix:/a".parse().unwrap()];
-        config.hosts = vec![VirtualHost {
-            names: vec!["a.example".into()],
-            site: config.site.clone(),
-            frontend: Some(Arc::new(frontend)),
-            guestbook: None,
-            auth: None,
-            headers: Vec::new(),
-            max_body: 0,
-        }];
+        let host = VirtualHost::new(&["a.example"], config.site.clone());
+        config.hosts = vec![VirtualHost { frontend: Some(Arc::new(frontend)), ..host }];
         config.check().unwrap();
         let plain = config.clone();
         let names = vec!["a.example".into()];

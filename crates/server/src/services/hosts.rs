@@ -502,16 +502,7 @@ mod tests {
     fn all_sites_of_all_workers_use_less_than_twice_the_memory() {
         let mut config = Settings::new("");
         let site = config.site.clone();
-        let host = || VirtualHost {
-            names: Vec::new(),
-            site: site.clone(),
-            frontend: None,
-            guestbook: None,
-            auth: None,
-            headers: Vec::new(),
-            max_body: 0,
-        };
-        config.hosts = vec![host(), host(), host()];
+        config.hosts = vec![VirtualHost::new(&[], site.clone()); 3];
         let share = |config: &Settings| share_of_site(config, &config.hosts[0]);
         assert_eq!(share(&config), (site.cache_bytes / 4, site.open_files / 4));
         config.workers = 2;
@@ -532,15 +523,7 @@ mod tests {
     #[test]
     fn a_name_finds_its_site_and_everything_else_the_default() {
         let mut config = Settings::new("");
-        let host = |names: &[&str]| VirtualHost {
-            names: names.iter().map(ToString::to_string).collect(),
-            site: config.site.clone(),
-            frontend: None,
-            guestbook: None,
-            auth: None,
-            headers: Vec::new(),
-            max_body: 0,
-        };
+        let host = |names: &[&str]| VirtualHost::new(names, config.site.clone());
         let hosts = vec![
             host(&["example.org", "www.example.org"]),
             host(&["*.example.org"]),

@@ -3,6 +3,7 @@
 use super::{FrontendConfig, GuestbookConfig, Realm};
 use crate::config::{OWN_FIELDS, SiteConfig};
 use anyhow::ensure;
+use pollux_http::Limits;
 use std::sync::Arc;
 
 /// A site that is selected by the Host of a request.
@@ -26,6 +27,19 @@ pub struct VirtualHost {
 }
 
 impl VirtualHost {
+    /// Returns a site with these names and files, and nothing else.
+    pub fn new(names: &[&str], site: SiteConfig) -> Self {
+        Self {
+            names: names.iter().map(|&name| name.into()).collect(),
+            site,
+            frontend: None,
+            guestbook: None,
+            auth: None,
+            headers: Vec::new(),
+            max_body: Limits::DEFAULT.body,
+        }
+    }
+
     /// Returns the parts that are checked.
     pub(super) fn parts(&self) -> SiteParts<'_> {
         SiteParts {
