@@ -196,13 +196,9 @@ mod tests {
             Some(Arc::new(frontend))
         };
         let host = |frontend, guestbook| VirtualHost {
-            names: vec!["a.example".into()],
-            site: config.site.clone(),
             frontend,
             guestbook,
-            auth: None,
-            headers: Vec::new(),
-            max_body: 0,
+            ..VirtualHost::new(&["a.example"], config.site.clone())
         };
         let mut guestbook = GuestbookConfig::new("/g", "redis://127.0.0.1".parse().unwrap());
         guestbook.connections = "pooled:100".parse().unwrap();
@@ -222,16 +218,7 @@ mod tests {
     #[test]
     fn the_directories_of_all_sites_have_descriptors_in_every_thread() {
         let mut config = Settings::new(".");
-        let host = VirtualHost {
-            names: Vec::new(),
-            site: config.site.clone(),
-            frontend: None,
-            guestbook: None,
-            auth: None,
-            headers: Vec::new(),
-            max_body: 0,
-        };
-        config.hosts = vec![host; 8];
+        config.hosts = vec![VirtualHost::new(&[], config.site.clone()); 8];
         let left = 20_000 - 320 - 8 * (256 / 9);
         assert_eq!(workers(&config, 20_000, Assignment::One), left / (2 + 8));
         assert_eq!(workers(&config, 20_000, Assignment::Pool(64)), left / (3 + 8));

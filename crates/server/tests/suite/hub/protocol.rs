@@ -348,15 +348,7 @@ fn the_pages_of_other_sites_name_no_hub() {
     let hub = Hub::start(1, |config, _| {
         config.site.directory = Some(directory.path().into());
         config.default_body = config.limits.body;
-        config.hosts.push(VirtualHost {
-            names: vec!["other.test".into()],
-            site: config.site.clone(),
-            frontend: None,
-            guestbook: None,
-            auth: None,
-            headers: Vec::new(),
-            max_body: config.limits.body,
-        });
+        config.hosts.push(VirtualHost::new(&["other.test"], config.site.clone()));
     });
     for (host, link, status) in [
         ("hub.test", Some("</.well-known/mercure>; rel=\"mercure\""), 200),
