@@ -225,6 +225,13 @@ impl Settings {
         self.guestbook.as_deref().into_iter().chain(hosts)
     }
 
+    /// Returns how many files a worker may hold open for each site other than the default one: the number
+    /// of the default site, divided by the number of sites.
+    pub(crate) fn open_files_of_host(&self) -> u64 {
+        let most = self.site.open_files;
+        (most / (self.hosts.len() as u64 + 1)).max(most.min(1))
+    }
+
     /// Returns the caches of all sites.
     pub fn cache_stores(&self) -> impl Iterator<Item = &pollux_cache::Store> {
         self.frontends().flatten().filter_map(|frontend| frontend.cache.as_ref())

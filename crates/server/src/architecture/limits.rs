@@ -106,9 +106,8 @@ fn share(config: &Settings, open_files: usize) -> usize {
 /// Returns how many of `mine` descriptors are left for connections after the reserve, the cached
 /// files, the upstream connections, and `more` others.
 fn room(config: &Settings, mine: usize, more: usize) -> usize {
-    // The default site may hold all of these files open, and the others have equal parts of as many in addition.
-    let others = config.hosts.len() as u64;
-    let of_others = (config.site.open_files / (others + 1)).max(1).saturating_mul(others);
+    // The default site may hold all of its files open, and the others hold theirs in addition.
+    let of_others = config.open_files_of_host().saturating_mul(config.hosts.len() as u64);
     let cached = config.site.open_files.saturating_add(of_others);
     let cached = usize::try_from(cached).unwrap_or(usize::MAX);
     // Each site has its own connections to its origins.

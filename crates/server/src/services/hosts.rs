@@ -246,8 +246,7 @@ fn share_of_site(config: &Settings, host: &VirtualHost) -> (u64, u64) {
     // The default site of a worker that serves one connection has only a small cache and no open files.
     let most = config.site.cache_bytes / sites;
     let bytes = (host.site.cache_bytes / sites / workers).min(most);
-    let open_files = config.site.open_files;
-    (bytes, (open_files / sites).max(open_files.min(1)))
+    (bytes, config.open_files_of_host())
 }
 
 /// Panics on a request for the target in `POLLUX_TEST_PANIC`. For tests, and only in debug builds.
