@@ -433,8 +433,8 @@ impl<'r, X> Iteration<'r, X> {
         let exchange = self.connection.ongoing.as_mut().and_then(|o| o.exchange.take());
         if let Some(exchange) = exchange {
             handler.cancelled(&exchange.terms, exchange.state);
-            // An interim reply is not the beginning of the response.
-            if !exchange.has_begun || exchange.terms.framing == Framing::None {
+            // Nothing of the final response is written; an interim reply may be.
+            if exchange.terms.framing == Framing::None {
                 let method = if exchange.terms.is_head { Method::Head } else { Method::Get };
                 return self.refuse(handler, reject, method);
             }
