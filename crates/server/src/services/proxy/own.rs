@@ -11,7 +11,7 @@ use super::request::forwards_left;
 use crate::service::{ALL_METHODS, Page, RequestContext, ResponseWriter};
 use pollux_http::{
     Status,
-    request::{Framing, Method, Request, Target},
+    request::{Method, Request, Target},
 };
 
 /// Fields that a trace does not show: they may be secrets (RFC 9110 §9.3.8).
@@ -67,9 +67,6 @@ fn answer_last(
     response: &mut ResponseWriter<'_>,
     request: &Request<'_>,
 ) {
-    if request.framing != Framing::None && request.expect_continue {
-        context.close_after();
-    }
     let answer = if request.method == Method::Trace {
         let mut content = [request.line, b"\r\n"].concat();
         for field in request.fields() {

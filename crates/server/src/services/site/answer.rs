@@ -44,13 +44,7 @@ pub(super) fn answer(
                 }
             }
         }
-        _ => {
-            // It is unknown whether an announced body follows (RFC 9110 §10.1.1).
-            if request.expect_continue {
-                context.close_after();
-            }
-            answer_method(files, context, response, request)
-        }
+        _ => answer_method(files, context, response, request),
     };
     context.log(request.line, answer);
 }
