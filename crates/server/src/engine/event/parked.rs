@@ -43,21 +43,20 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         })
     }
 
-    /// Restores a parked exchange. Returns whether the connection still exists.
+    /// Restores a parked exchange. Returns false if there is none, or if the connection had to be closed.
     pub(super) fn unpark(&mut self, fd: RawFd) -> bool {
         let Self { service, rules, worker, reactor, table, .. } = self;
         let Some(slot) = table.get_mut(fd) else { return false };
-        if !matches!(slot.peer, Peer::Parked(_)) {
-            return false;
-        }
         let client = ClientId { fd, generation: slot.generation() };
         // `Clock::after` adds a tick, which the deadline has already.
         let next = worker.clock.tick().saturating_add(1);
         let left = slot.timer.deadline().unwrap_or(0).saturating_sub(next);
-        let Peer::Parked(Parked { exchange, number }) =
-            std::mem::replace(&mut slot.peer, Peer::None)
-        else {
-            return false;
+        let Parked { exchange, number } = match std::mem::replace(&mut slot.peer, Peer::None) {
+            Peer::Parked(parked) => parked,
+            other => {
+                slot.peer = other;
+                return false;
+            }
         };
         let id = ExchangeId { client, number: exchange.number() };
         let mut context = ServiceContext { rules, worker, reactor };
@@ -73,34 +72,29 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         true
     }
 
-    /// Restores a parked exchange, and lets its service continue it.
+    /// Restores a parked exchange, if there is one, and lets its service continue it.
     pub(super) fn wake_parked(&mut self, fd: RawFd) {
         if self.unpark(fd) {
             self.wake(fd, Event::Woken(WakeReason::Ready));
         }
     }
 
-    /// Lets the exchanges that wait for news be answered, as this process is about to end: it would keep their clients for
-    /// as long as they wait, and may learn of nothing any more that they wait for.
+    /// Lets the exchanges that wait for news be answered, because this process is about to end: it would keep their
+    /// clients for as long as they wait, and may learn of no further news.
     pub(super) fn end_waiting(&mut self) {
         let Self { service, rules, worker, reactor, .. } = self;
         service.end_waiting(&mut ServiceContext { rules, worker, reactor });
         for fd in self.table.descriptors() {
-            if self.table.get_mut(fd).is_some_and(|slot| matches!(slot.peer, Peer::Parked(_))) {
-                self.wake_parked(fd);
-            }
+            self.wake_parked(fd);
         }
     }
 
     /// Handles an event of a client whose exchange is parked: it has sent more, or has gone.
     #[cold]
     pub(super) fn on_parked_event(&mut self, fd: RawFd, readiness: Readiness) {
-        let ends = Readiness::READ_CLOSED | Readiness::HANGUP | Readiness::ERROR;
         // Nothing is to be sent, so that room in the socket changes nothing.
-        if !readiness.is_readable() && !readiness.intersects(ends) {
-            return;
-        }
-        if self.unpark(fd)
+        if readiness.is_readable()
+            && self.unpark(fd)
             && let Some(client) = self.client(fd)
         {
             let need = client.need();
