@@ -94,8 +94,8 @@ pub(super) trait UpstreamDriver: Sized {
 
     /// Receives what has arrived on an upstream connection before it broke: the peer may have answered before
     /// it closed the connection. Called after a send has failed.
-    fn receive_last(&mut self, id: UpstreamId, fd: RawFd) {
-        let _ = (id, fd);
+    fn receive_last(&mut self, id: UpstreamId) {
+        let _ = id;
     }
 
     /// Closes the transport of an upstream connection that has ended.
@@ -266,7 +266,7 @@ pub(super) trait UpstreamDriver: Sized {
         let is_paused = match outcome {
             Ok(sent) => matches!(sent, SendOutcome::Paused),
             Err(error) => {
-                self.receive_last(id, fd);
+                self.receive_last(id);
                 return self.fail_upstream(id, UpstreamError::of(&error));
             }
         };

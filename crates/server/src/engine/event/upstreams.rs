@@ -110,7 +110,7 @@ impl<M: Mechanism, A: Service> UpstreamDriver for Engine<M, A> {
         self.watch_upstream(id, fd);
     }
 
-    fn receive_last(&mut self, id: UpstreamId, _: RawFd) {
+    fn receive_last(&mut self, id: UpstreamId) {
         let mut buffer = std::mem::take(&mut self.upstream_input);
         buffer.resize(UPSTREAM_INPUT_BYTES, 0);
         for _ in 0..LAST_READS {
