@@ -54,8 +54,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         if has_ended {
             return self.end_stream(fd);
         }
-        // `end_streams` came before it.
-        let can_follow = self.transfers.is_departing() && self.service.hands_over_streams();
+        // `end_streams` ran before this stream began.
+        let can_follow = self.transfers.takes_streams_of(&self.service);
         if self.worker.is_stopping || self.stop_at.is_some() && !can_follow {
             return self.complete_stream(fd);
         }

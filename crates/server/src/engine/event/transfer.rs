@@ -86,9 +86,9 @@ impl Transfers {
         self.departure.is_none() && self.adoptions.is_empty() && self.closing.is_empty()
     }
 
-    /// Returns whether connections are departing.
-    pub(super) fn is_departing(&self) -> bool {
-        self.departure.is_some()
+    /// Returns whether the streams of this service may follow the idle connections to the successor.
+    pub(super) fn takes_streams_of(&self, service: &impl Service) -> bool {
+        self.departure.is_some() && service.hands_over_streams()
     }
 
     /// Adds a connection to the candidates for departure, if connections are departing.
@@ -177,11 +177,11 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     #[cold]
     pub(super) fn leave(&mut self, drain: Duration) {
         self.stop_at = Some(self.worker.clock.tick().saturating_add(ticks(drain)));
-        if !self.transfers.is_departing() || !self.service.hands_over_streams() {
+        if !self.transfers.takes_streams_of(&self.service) {
             // Their clients connect again, to the successor.
             self.end_streams();
         }
-        // The clients of these follow with their next request.
+        // The clients of parked exchanges follow with their next request.
         self.end_waiting();
         // Connections may wait at a listener that the successor does not have.
         self.leave_listeners();
