@@ -52,10 +52,6 @@ pub(super) fn watch(
     install: impl Fn(Option<&KeySet>) -> bool + Send + 'static,
 ) -> anyhow::Result<()> {
     let Some(source) = config.key_source.clone() else { return Ok(()) };
-    let url = match &source {
-        KeySource::Url(url) => Some(url.clone()),
-        KeySource::File(_) => None,
-    };
     let (send, first_look) = sync_channel(1);
     let mut watch = KeyWatch {
         source,
@@ -71,16 +67,16 @@ pub(super) fn watch(
             if let Some(keys) = watch.look() {
                 install(Some(&keys));
             }
-            // Nobody waits for further ones.
+            // Only the first one is waited for.
             let _ = send.try_send(());
             thread::sleep(PERIOD);
         }
     };
     thread::Builder::new().name("hub-keys".into()).spawn(run).context("starting hub-keys")?;
-    if let Some(url) = url
+    if let Some(source @ KeySource::Url(_)) = &config.key_source
         && first_look.recv_timeout(START_WAIT).is_err()
     {
-        tracing::warn!("--hub-jwks: {url} does not answer yet; the hub starts without keys");
+        tracing::warn!("--hub-jwks: {source} does not answer yet; the hub starts without keys");
     }
     Ok(())
 }
