@@ -167,42 +167,41 @@ fn flags_replace_the_certificates_of_the_file() {
     assert!(!get(folder, &server, "a").0);
 }
 
+/// Writes p.toml and checks it. Returns the exit status and the whole output.
+fn check(folder: &Path, text: &str) -> (Option<i32>, String) {
+    let path = folder.join("p.toml");
+    fs::write(&path, text).unwrap();
+    let output = Command::new(POLLUX).args(["config", "check"]).arg(&path).output().unwrap();
+    (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+}
+
 #[test]
 fn a_certificate_that_cannot_be_used_here_is_a_warning() {
     let folder = folder();
-    let path = folder.path().join("p.toml");
     let text = "[[site]]\nroot = \"nowhere\"\ntls-cert = [\"a.pem\", \"c.pem\"]\ntls-key = [\"b.key\", \"c.key\"]\n\
                 origin = [\"https://127.0.0.1:1\"]\norigin-ca = \"d.pem\"\n";
-    fs::write(&path, text).unwrap();
-    let output = Command::new(POLLUX).args(["config", "check"]).arg(&path).output().unwrap();
-    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{text}");
+    let (status, text) = check(folder.path(), text);
+    assert_eq!(status, Some(0), "{text}");
     for part in ["does not belong", "c.pem: ", "is no directory", "p.toml:2:", "p.toml:3:"] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // Regression: the authorities were not looked at.
+    // Regression: the files of `origin-ca` and `tls-client-ca` were not checked.
     assert!(text.contains("d.pem: ") && text.contains("p.toml:6:"), "{text}");
     let pair = "tls-cert = [\"a.pem\"]\ntls-key = [\"a.key\"]\n";
-    fs::write(&path, format!("tls-client-ca = \"e.pem\"\n{pair}{A}")).unwrap();
-    let output = Command::new(POLLUX).args(["config", "check"]).arg(&path).output().unwrap();
-    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{text}");
+    let with_authority = format!("tls-client-ca = \"e.pem\"\n{pair}{A}");
+    let (status, text) = check(folder.path(), &with_authority);
+    assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("e.pem: ") && text.contains("p.toml:1:"), "{text}");
 }
 
 #[test]
 fn keys_of_tls_without_a_certificate_are_faults_with_their_place() {
     let folder = folder();
-    let path = folder.path().join("p.toml");
-    fs::write(&path, format!("redirect-http = \"127.0.0.1:0\"\ntls-min = 1.1\n{A}")).unwrap();
-    let check = || {
-        let output = Command::new(POLLUX).args(["config", "check"]).arg(&path).output().unwrap();
-        assert_eq!(output.status.code(), Some(1));
-        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
-    };
-    let text = check();
+    let redirect = "redirect-http = \"127.0.0.1:0\"\n";
+    let (status, text) = check(folder.path(), &format!("{redirect}tls-min = 1.1\n{A}"));
+    assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("p.toml:2:") && text.contains("use 1.2 or 1.3"), "{text}");
-    fs::write(&path, format!("redirect-http = \"127.0.0.1:0\"\n{A}")).unwrap();
-    let text = check();
+    let (status, text) = check(folder.path(), &format!("{redirect}{A}"));
+    assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("p.toml:1:") && text.contains("the server has no TLS"), "{text}");
 }
