@@ -119,7 +119,6 @@ fn what_cargo_built_in_another_directory_is_installed() {
 /// Regression: a program that was linked with the library did not start before a call of ldconfig(8).
 #[test]
 fn the_loader_learns_of_a_library_that_root_installs() {
-    use std::os::unix::fs::PermissionsExt as _;
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root may change the loader's cache");
         return;
@@ -132,8 +131,7 @@ fn the_loader_learns_of_a_library_that_root_installs() {
         fs::write(built.join(library), "").unwrap();
     }
     let ldconfig = programs.join("ldconfig");
-    fs::write(&ldconfig, "#!/bin/sh\n: >\"$0.called\"\n").unwrap();
-    fs::set_permissions(&ldconfig, fs::Permissions::from_mode(0o755)).unwrap();
+    pollux_testkit::write_program(&ldconfig, "#!/bin/sh\n: >\"$0.called\"\n");
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let script = root().join("scripts/install-c");
     for (destination, is_called) in

@@ -1,11 +1,10 @@
 //! `pollux vm` as a program, and whether its end leaves anything behind.
 
 use crate::guest::{pollux, success_of};
-use pollux_testkit::{becomes_true, find_within};
+use pollux_testkit::{becomes_true, find_within, write_program};
 use std::{
     fs,
     io::Read,
-    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
@@ -125,8 +124,7 @@ fn a_kernel_that_died_alone_is_started_once_more() {
             real = real.display()
         );
         let program = directory.path().join("qemu-system-x86_64");
-        fs::write(&program, script).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&program, &script);
         let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
         let console = directory.path().join("console");
         let done = pollux("vm", &["--module", "none", "--console"])

@@ -1,8 +1,8 @@
 //! Tests of `scripts/run-tests`: a test that fails once is tried again, alone.
 
+use pollux_testkit::write_program;
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Output},
 };
@@ -44,8 +44,7 @@ impl Run {
         let program = folder.path().join("program");
         let failures = failures.to_string();
         let text = PROGRAM.replace("FAILURES", &failures).replace("STATUS", &status.to_string());
-        fs::write(&program, text).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&program, &text);
         if is_healed {
             fs::write(folder.path().join("program.healed"), "").unwrap();
         }

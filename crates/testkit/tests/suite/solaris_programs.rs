@@ -1,10 +1,9 @@
 //! Runs `kmod/solaris-programs` twice at the same time, in a temporary directory, with a program that
 //! does nothing.
 
-use pollux_testkit::becomes_true;
+use pollux_testkit::{becomes_true, write_program};
 use std::{
     fs::{self, File},
-    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Child, Command},
     time::Duration,
@@ -23,11 +22,6 @@ build() {
     done
 }
 "#;
-
-fn program(path: &Path, text: &str) {
-    fs::write(path, text).unwrap();
-    fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
-}
 
 fn wait_for(what: &str, is_so: impl FnMut() -> bool) {
     assert!(becomes_true(PATIENCE, is_so), "{what}");
@@ -57,8 +51,8 @@ fn of_two_runs_at_a_time_one_builds_and_the_other_waits() {
     }
     fs::write(at("kmod/programs/toy"), RECIPE).unwrap();
     fs::write(at("cache/solaris/archives/toy_1.dsc"), "").unwrap();
-    program(&at("bin/apt-get"), "#!/bin/sh\n");
-    program(&at("bin/dpkg-source"), "#!/bin/sh\nmkdir \"$4\"\n");
+    write_program(&at("bin/apt-get"), "#!/bin/sh\n");
+    write_program(&at("bin/dpkg-source"), "#!/bin/sh\nmkdir \"$4\"\n");
 
     let path = format!("{}:{}", at("bin").display(), std::env::var("PATH").unwrap());
     let start = |log: &str| -> Child {

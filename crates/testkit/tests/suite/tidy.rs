@@ -535,14 +535,12 @@ fn setup_names_every_argument_that_it_takes() {
 /// Regression: if the rules had a fault, the script ended before it had a server, and its directory stayed.
 #[test]
 fn test_metrics_leaves_no_directory() {
-    use std::os::unix::fs::PermissionsExt as _;
     let directory = tempfile::tempdir().unwrap();
     let (programs, temporary) = (directory.path().join("bin"), directory.path().join("tmp"));
     fs::create_dir(&programs).unwrap();
     fs::create_dir(&temporary).unwrap();
     let promtool = programs.join("promtool");
-    fs::write(&promtool, "#!/bin/sh\nexit 1\n").unwrap();
-    fs::set_permissions(&promtool, fs::Permissions::from_mode(0o755)).unwrap();
+    pollux_testkit::write_program(&promtool, "#!/bin/sh\nexit 1\n");
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     let mut script = Command::new(root().join("scripts/test-metrics"));
     let output = script.arg("true").env("PATH", path).env("TMPDIR", &temporary).output().unwrap();

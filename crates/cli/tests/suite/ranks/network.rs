@@ -1,10 +1,10 @@
 //! The hosts of a cluster, as network namespaces on one bridge, which has its own namespace.
 
+use pollux_testkit::write_program;
 use std::{
     fs,
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::Command,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
@@ -36,15 +36,11 @@ impl Network {
         let tag = format!("plx{}-{}", std::process::id(), NETWORKS.fetch_add(1, Relaxed));
         let directory = tempfile::tempdir().unwrap();
         let agent = directory.path().join("agent");
-        fs::write(
-            &agent,
-            format!(
-                "#!/bin/sh\nhost=$1; shift\nexec ip netns exec {tag}-${{host##*.}} \
-                 unshare --uts sh -c \"hostname node${{host##*.}}; $*\"\n"
-            ),
-        )
-        .unwrap();
-        fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
+        let script = format!(
+            "#!/bin/sh\nhost=$1; shift\nexec ip netns exec {tag}-${{host##*.}} \
+             unshare --uts sh -c \"hostname node${{host##*.}}; $*\"\n"
+        );
+        write_program(&agent, &script);
         // Created first, so that a network whose set-up fails is removed, too.
         let network = Self { tag: tag.clone(), agent, _directory: directory };
         shell(&format!(

@@ -2,11 +2,8 @@
 
 use super::*;
 use crate::operations::replacement::is_open;
-use std::{
-    io::Write,
-    os::unix::{fs::PermissionsExt, net::UnixDatagram},
-    process::Stdio,
-};
+use pollux_testkit::write_program;
+use std::os::unix::net::UnixDatagram;
 
 /// A command with which a script reports that it is ready to serve, as a new server does.
 pub(super) const READY: &str = "printf 'PLXU\\0\\4\\3' >&$POLLUX_UPGRADE_FD";
@@ -31,15 +28,7 @@ def accept():
 /// Replaces the program by a script for bash.
 pub(crate) fn replace(program: &Path, script: &str) {
     fs::remove_file(program).unwrap();
-    // Written by another process: a thread that forks in the meantime would keep the file open for
-    // writing.
-    let mut command = Command::new("sh");
-    let command =
-        command.args(["-c", "cat > \"$0\"; chmod 755 \"$0\""]).arg(program).stdin(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    write!(child.stdin.take().unwrap(), "#!/bin/bash\n{script}\n").unwrap();
-    assert!(child.wait().unwrap().success());
-    assert!(fs::metadata(program).unwrap().permissions().mode() & 0o111 != 0);
+    write_program(program, &format!("#!/bin/bash\n{script}\n"));
 }
 
 #[test]
