@@ -34,6 +34,7 @@ pub use hub::{HubConfig, HubStoreConfig, KeySource};
 pub use hub_section::{HubSection, SlowSubscribers};
 pub use load::{Source, Sources};
 pub use password::without_password;
+pub use plain_words::{COMPRESS_ALONE, GUESTBOOK_ALONE, HSTS_ALONE, REQUEST_ID_ALONE};
 pub use pollux_acme::{Challenge, Settings as AcmeSettings};
 pub use pollux_tls::{CertificateFiles, ClientTrust, MinVersion};
 pub use site::{Field, SiteSection};

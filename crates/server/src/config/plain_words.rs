@@ -5,12 +5,21 @@ use serde_json::Value;
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
+/// The value that `--compress` stands for without one.
+pub const COMPRESS_ALONE: &str = "zstd,br,gzip";
+/// The value that `--guestbook` stands for without one.
+pub const GUESTBOOK_ALONE: &str = "/guestbook";
+/// The value that `--hsts` stands for without one.
+pub const HSTS_ALONE: &str = "365d";
+/// The value that `--request-id` stands for without one.
+pub const REQUEST_ID_ALONE: &str = "generate";
+
 /// Keys that need a value although their flags do not, and the value that such a flag stands for.
 const VALUES_OF_FLAGS: [(&str, &str); 4] = [
-    ("compress", "zstd,br,gzip"),
-    ("guestbook", "/guestbook"),
-    ("hsts", "365d"),
-    ("request-id", "generate"),
+    ("compress", COMPRESS_ALONE),
+    ("guestbook", GUESTBOOK_ALONE),
+    ("hsts", HSTS_ALONE),
+    ("request-id", REQUEST_ID_ALONE),
 ];
 
 /// Returns the message and the advice for the value at `offset` in `text`, in place of the message of the parser;

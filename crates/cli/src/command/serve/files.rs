@@ -2,7 +2,9 @@
 
 use super::value;
 use clap::{ArgAction, ValueEnum};
-use pollux_server::config::{Compress, Config, Field, LargeFile, Size, Symlinks, Text};
+use pollux_server::config::{
+    COMPRESS_ALONE, Compress, Config, Field, LargeFile, Size, Symlinks, Text,
+};
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
@@ -33,7 +35,7 @@ pub(super) struct FileArgs {
     /// Compress files at their first request, and keep the result in the file cache: codings in
     /// order of preference [without =CODINGS: zstd,br,gzip]
     #[arg(long, value_name = "CODINGS", num_args = 0..=1, require_equals = true,
-          default_missing_value = "zstd,br,gzip")]
+          default_missing_value = COMPRESS_ALONE)]
     compress: Option<Text<Compress>>,
 
     /// Memory for cached files, of all workers together; 0 caches none. Processes (forking, preforked)

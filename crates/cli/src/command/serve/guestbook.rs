@@ -2,7 +2,7 @@
 
 use super::value;
 use anyhow::Context;
-use pollux_server::config::{Config, Store, StoreConnections, Text};
+use pollux_server::config::{Config, GUESTBOOK_ALONE, Store, StoreConnections, Text};
 use std::{os::unix::fs::DirBuilderExt, path::PathBuf};
 
 #[derive(clap::Args)]
@@ -10,7 +10,7 @@ use std::{os::unix::fs::DirBuilderExt, path::PathBuf};
 pub(super) struct GuestbookArgs {
     /// Serve a guestbook at this path: remarks of guests and a count of visits. DIR stands before this
     /// flag [default path: /guestbook]
-    #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = "/guestbook", value_parser = value::guestbook_path)]
+    #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = GUESTBOOK_ALONE, value_parser = value::guestbook_path)]
     pub(super) guestbook: Option<String>,
 
     /// Page of the guestbook: HTML with $GUEST_REMARKS$ and $VISITOR_COUNT$, read at the start

@@ -3,7 +3,9 @@
 use super::value;
 use pollux_server::{
     Report,
-    config::{Config, Listen, LogField, LogFormat, LogTarget, RequestIds, Text, Time},
+    config::{
+        Config, Listen, LogField, LogFormat, LogTarget, REQUEST_ID_ALONE, RequestIds, Text, Time,
+    },
 };
 
 #[derive(clap::Args)]
@@ -40,7 +42,7 @@ pub(super) struct OutputArgs {
     /// Give each request an identifier, which origins, the client and the log get (X-Request-Id):
     /// generate, or accept a client's if it is well-formed [without =HOW: generate]
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true,
-          default_missing_value = "generate")]
+          default_missing_value = REQUEST_ID_ALONE)]
     request_id: Option<Text<RequestIds>>,
 
     /// Measure the time that system calls take (shown in the statistics)

@@ -3,7 +3,7 @@
 use super::value;
 use clap::{ArgAction, ValueEnum};
 use pollux_server::config::{
-    Config, KernelTlsMode, Listen, Text, Time, TlsVersion, TrialCertificate,
+    Config, HSTS_ALONE, KernelTlsMode, Listen, Text, Time, TlsVersion, TrialCertificate,
 };
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ pub(super) struct TlsArgs {
     /// Tell browsers to use HTTPS alone for this time (Strict-Transport-Security) [default: off; without
     /// a value: 1 year]
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true,
-          default_missing_value = "365d")]
+          default_missing_value = HSTS_ALONE)]
     hsts: Option<Time>,
 
     /// Listen for plain HTTP on ADDRESS as well, and send each client to the same URL over HTTPS (308)
