@@ -40,7 +40,6 @@ pub use pollux_tls::{CertificateFiles, ClientTrust, MinVersion};
 pub use site::{Field, SiteSection};
 pub use tls::TrialCertificate;
 pub(crate) use validate::{OWN_FIELDS, ROUTES_MAX};
-pub(crate) use value::ONLY_FILES;
 pub use value::{
     Accepting, Architecture, ClientCertificates, Compress, Discipline, ForwardedPolicy,
     HandoverConfig, HostPolicy, IdleEviction, KernelTlsMode, LargeFile, Limit, Listen, LogConfig,
@@ -49,6 +48,7 @@ pub use value::{
     SEND_PROGRESS_BYTES, SandboxMode, SiteConfig, Size, SizeLimit, SlowLog, Store,
     StoreConnections, Symlinks, Text, Time, Timeouts, TlsConfig, TlsVersion, UserSpec,
 };
+pub(crate) use value::{ONLY_FILES, PROXY_NAMES, is_proxy_name};
 
 use pollux_http::Limits;
 use schemars::JsonSchema;

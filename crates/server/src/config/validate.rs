@@ -2,7 +2,8 @@
 
 use super::{Config, Fault, HubSection, Key, SiteSection, value::Size};
 use crate::config::{
-    Accepting, Architecture, Cors, HostPolicy, Listen, LogFormat, ONLY_FILES, Store,
+    Accepting, Architecture, Cors, HostPolicy, Listen, LogFormat, ONLY_FILES, PROXY_NAMES, Store,
+    is_proxy_name,
 };
 use pollux_http::host::Authority;
 use std::{collections::HashMap, time::Duration};
@@ -556,13 +557,11 @@ impl SiteSection {
                 "client, origin, or HOST or HOST:PORT",
             );
         }
-        let is_token = |b: u8| b.is_ascii_alphanumeric() || b"-._~!$&'*+^|%".contains(&b);
         faults.check(
-            self.via.starts_with(|first: char| first.is_ascii_alphabetic())
-                && self.via.bytes().all(is_token),
+            is_proxy_name(&self.via),
             &key("via"),
             &format!("{:?} is no name for this proxy", self.via),
-            "letters, digits and -._ after a letter; or off",
+            &format!("{PROXY_NAMES}; or write `via = \"off\"` (--via off)"),
         );
         for (name, time) in [
             ("origin-connect-timeout", self.origin_connect_timeout),

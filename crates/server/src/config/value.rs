@@ -24,6 +24,7 @@ pub use guestbook::{Store, StoreConnections};
 pub use listen::Listen;
 pub use log::{LogConfig, LogField, LogFormat, LogTarget, SlowLog};
 pub use origin::{ForwardedPolicy, HandoverConfig, HostPolicy, Origin, RouteConfig};
+pub(crate) use origin::{PROXY_NAMES, is_proxy_name};
 pub use request_ids::RequestIds;
 pub use timeouts::{RECEIVE_PROGRESS_BYTES, SEND_PROGRESS_BYTES, Timeouts};
 pub use tls::{ClientCertificates, KernelTlsMode, TlsConfig};

@@ -1,7 +1,10 @@
 //! The settings of a front end: the origins, and the data that they receive.
 
 use crate::{
-    config::{ForwardedPolicy, HandoverConfig, HostPolicy, ROUTES_MAX, RouteConfig},
+    config::{
+        ForwardedPolicy, HandoverConfig, HostPolicy, PROXY_NAMES, ROUTES_MAX, RouteConfig,
+        is_proxy_name,
+    },
     transport::tls::OriginTls,
 };
 use anyhow::ensure;
@@ -122,13 +125,7 @@ impl FrontendConfig {
             );
         }
         if let Some(via) = &self.via {
-            let is_token =
-                |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'*+^|%".contains(&byte);
-            ensure!(
-                via.starts_with(|first: char| first.is_ascii_alphabetic())
-                    && via.bytes().all(is_token),
-                "--via {via:?}: a name of letters, digits and -._~!$&'*+^|% that begins with a letter"
-            );
+            ensure!(is_proxy_name(via), "--via {via:?}: {PROXY_NAMES}");
         }
         let shortest = Duration::from_millis(1);
         ensure!(

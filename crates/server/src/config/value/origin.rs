@@ -65,6 +65,16 @@ pub enum ForwardedPolicy {
     Remove,
 }
 
+/// The names for which [`is_proxy_name`] returns true.
+pub(crate) const PROXY_NAMES: &str =
+    "a name has A-Z, a-z, 0-9 and -._~!$&'*+^|%, and begins with one of A-Z or a-z";
+
+/// Returns whether a proxy can have this name in the field `Via` (RFC 9110 §7.6.3).
+pub(crate) fn is_proxy_name(name: &str) -> bool {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'*+^|%".contains(&byte);
+    name.starts_with(|first: char| first.is_ascii_alphabetic()) && name.bytes().all(is_token)
+}
+
 impl FromStr for RouteConfig {
     type Err = String;
 
