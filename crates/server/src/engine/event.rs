@@ -450,7 +450,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             Class::Header => timeouts.header,
             Class::Send => timeouts.send,
             Class::Linger => ticks(LINGER),
-            // It was registered for room in the socket, which a level-triggered mechanism would report at every wait.
+            // The connection was registered for room in the socket, which a level-triggered mechanism would report at
+            // every wait.
             Class::Service if former == Class::Send => {
                 slot.timer.disarm();
                 return self.read_again(fd);

@@ -137,8 +137,8 @@ fn files_are_compressed_for_clients_that_accept_it() {
     site.end();
 }
 
-/// Regression: a thread of one worker took the files of another one. In its table their descriptors were other files, or
-/// connections, which it closed.
+/// Regression: a thread of one worker took the files of another worker. In the table of the first worker, their
+/// descriptors were other files or connections, which the thread closed.
 #[test]
 fn workers_with_file_tables_of_their_own_compress_their_own_files() {
     const FILES: usize = 24;

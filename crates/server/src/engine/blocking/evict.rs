@@ -169,7 +169,7 @@ impl<A: Service> Blocking<A> {
         self.worker.counters.add(Counter::AcceptPauses, 1);
         let room = (scoreboard.room().as_raw_fd(), POLLIN);
         let mut wanted = vec![room];
-        // At a stop nobody is evicted any more, and a connection that waits would end each wait at once.
+        // During a stop no client is evicted, and a connection in the queue would end each wait at once.
         if self.eviction.is_some() && !self.worker.is_stopping {
             let given_up = &self.acceptor.given_up;
             let listeners = queue.sockets.iter().map(|socket| (socket.as_raw_fd(), QUEUE_EVENTS));

@@ -427,8 +427,8 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         Some((transport.into_socket(), connection))
     }
 
-    /// Ends an idle stream that cannot be handed over, once the successor serves. This process learns of no further updates,
-    /// and nothing would tell the client to connect again.
+    /// Ends an idle stream that cannot be handed over, once the successor serves. This process learns of no further
+    /// updates, and without the end the client would not connect again.
     fn end_if_stale(&mut self, fd: RawFd) {
         let is_idle = self.table.get_mut(fd).is_some_and(
             |slot| matches!(&slot.peer, Peer::Stream(stream) if stream.unsent.is_none()),

@@ -12,8 +12,8 @@ fn https_redirect() -> Bench<Hosts> {
     })
 }
 
-/// Regression: after a CONNECT that the listener of `--redirect-http`, a password or a limit for clients refused, the next
-/// bytes were read as requests.
+/// Regression: after a CONNECT that the listener of `--redirect-http`, a password or a limit for clients refused, the
+/// next bytes were read as requests.
 #[test]
 fn what_follows_a_connect_is_no_request() {
     let mut bench = https_redirect();

@@ -126,7 +126,7 @@ impl ResponseWriter<'_> {
     ) -> BodyWriter<'_> {
         let Self { outbox, terms } = self;
         let date = context.worker.clock.date();
-        // First, because it may decide that the connection ends.
+        // Before the head is written, because `begin_body` may decide that the connection ends.
         begin_body(terms, head.status, Some(head.length));
         head.put(outbox.bytes(), head.end + 2, date, terms.get().keep_alive);
         BodyWriter { outbox, terms }

@@ -287,8 +287,8 @@ impl Hub {
         self.forget(wait.connection);
     }
 
-    /// Lets the polls that wait be answered, and those that begin from now on: this process is about to end. The engine wakes
-    /// those that are parked.
+    /// Wakes the waiting polls, so that they are answered, and lets no further poll wait: this process is about to end.
+    /// The engine wakes the parked polls.
     pub(crate) fn end_waiting(&mut self, reactor: &mut Reactor) {
         self.is_ending = true;
         for (connection, number) in &self.polls {

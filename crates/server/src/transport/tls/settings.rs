@@ -101,8 +101,8 @@ impl Tls {
         Handshake::server(self.config())
     }
 
-    /// Reads certificates whose files have changed. A process that forks one for each connection calls it before:
-    /// otherwise each of them would read the same files and log it.
+    /// Reads certificates whose files have changed. A process that forks a child for each connection calls this before
+    /// it forks: otherwise each child would read the same files, and log that.
     pub(crate) fn look_for_new_certificates(&self) {
         match self.certificates.reload_if_changed() {
             Reload::Unchanged => {}

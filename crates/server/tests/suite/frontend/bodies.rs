@@ -188,8 +188,8 @@ fn an_answer_before_the_origin_closes_its_connection_is_passed_on() {
         });
         let body = vec![b'x'; 1 << 20];
         let head = format!("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n", body.len());
-        // Whether an answer was lost depended on the moment: of 30, about 20 were. On a busy machine the reset
-        // may overtake the answer on its way, and then nobody can read it.
+        // Whether an answer was lost depended on the moment, and most were. On a busy machine the reset may
+        // overtake the answer on its way, and then it cannot be read.
         let answers = (0..30).filter(|_| {
             let mut client = fixture.client();
             client.send(&head);

@@ -80,8 +80,8 @@ fn what_an_origin_sends_last_reaches_the_client() {
             false
         });
         let fixture = Fixture::new(&[&origin.url()], |config, _| serve_with(config, engine));
-        // Whether they were lost depended on the moment: of 30 times, it was about 24 times. On a busy machine the
-        // reset may overtake them on their way, and then nobody can read them.
+        // Whether the last bytes were lost depended on the moment, and mostly they were. On a busy machine the
+        // reset may overtake them on their way, and then they cannot be read.
         let arrivals = (0..30).filter(|_| {
             let mut client = fixture.client();
             client.send(UPGRADE_REQUEST);

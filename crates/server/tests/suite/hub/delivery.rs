@@ -182,8 +182,8 @@ fn a_long_poll_answers_at_once_later_or_with_nothing() {
     hub.publish("a", "3");
 }
 
-/// Regression: after a response that did not fit into the socket, a level-triggered mechanism reported room at every wait
-/// while the next request of the client waited.
+/// Regression: after a response that did not fit into the socket, a level-triggered mechanism reported room at every
+/// wait while the next request of the client waited.
 #[test]
 fn a_poll_behind_a_long_response_waits_quietly() {
     let directory = tempfile::tempdir().unwrap();
