@@ -1,9 +1,9 @@
 //! Support for the tests of all crates: waiting for a state, slow peers, pairs of descriptors, full buffers,
-//! limits, forked children, scripts as programs, signals, system calls that fail, ports, an HTTP client, with TLS too, the server
-//! as a process, networks with a link that can be cut, a corpus of requests and their replies, the checks of
-//! a guestbook, a real Redis, a real ACME authority, counters of allocations, tokens of a hub, and tests that
-//! run in their own process. All functions panic on an error and name it: a test has no use for a `Result`
-//! here.
+//! limits, forked children, scripts that stand in for programs, signals, system calls that fail, ports, an
+//! HTTP client, with TLS too, the server as a process, networks with a link that can be cut, a corpus of
+//! requests and their replies, the checks of a guestbook, a real Redis, a real ACME authority, counters of
+//! allocations, tokens of a hub, and tests that run in their own process. All functions panic on an error
+//! and name it: a test has no use for a `Result` here.
 
 pub mod allocations;
 pub mod alone;
