@@ -355,11 +355,6 @@ impl<'a> RequestContext<'a> {
         self.terms.get().keep_alive
     }
 
-    /// Returns whether the client waits for `100 Continue`, which the connection has not sent.
-    pub(crate) fn awaits_continue(&self) -> bool {
-        self.terms.get().awaits_continue()
-    }
-
     /// Notes that the password of the request was for this server, so that it is not sent to origins.
     pub(crate) fn hide_authorization(&mut self) {
         let mut terms = self.terms.get();

@@ -93,8 +93,6 @@ pub(super) struct ActiveExchange<X> {
     pub(super) terms: ExchangeTerms,
     /// Whether the exchange receives the parts of the request's body as they arrive.
     pub(super) wants_body: bool,
-    /// Whether a part of the response has been written.
-    pub(super) has_begun: bool,
     /// Whether the outbox was full after the last call: the exchange then receives an event when the outbox
     /// is low.
     pub(super) is_owed_room: bool,

@@ -180,9 +180,9 @@ impl ExchangeTerms {
         Self { is_head, begun_ms, ..Self::NOBODYS }
     }
 
-    /// Returns whether the client waits for `100 Continue`, which has not been sent.
-    pub(crate) fn awaits_continue(&self) -> bool {
-        self.expects_continue
+    /// Notes that `100 Continue` has been written, so that the client no longer waits for it.
+    pub(crate) fn end_wait_for_continue(&mut self) {
+        self.expects_continue = false;
     }
 }
 

@@ -282,36 +282,27 @@ impl<'r, X> Iteration<'r, X> {
             wants_more: request.keep_alive,
             expects_continue: request.expect_continue,
         };
-        let outbox = self.output();
-        let before = outbox.end();
-        let flow = handler.head(&mut terms, request, outbox);
+        let flow = handler.head(&mut terms, request, self.output());
         if matches!(flow, Flow::Done) && request.framing == BodyFraming::None {
             if !terms.keep_alive.alive {
                 self.close_after(&terms);
             }
             return;
         }
-        let has_begun = self.output().end() != before;
-        self.follow_head(flow, terms, has_begun, request.framing);
+        self.follow_head(flow, terms, request.framing);
     }
 
     #[cold]
     #[inline(never)]
-    fn follow_head(
-        &mut self,
-        flow: Flow<X>,
-        terms: ExchangeTerms,
-        has_begun: bool,
-        framing: BodyFraming,
-    ) {
+    fn follow_head(&mut self, flow: Flow<X>, terms: ExchangeTerms, framing: BodyFraming) {
         if framing != BodyFraming::None || matches!(flow, Flow::NeedBody(_)) {
             self.work().body = Some(Decoder::with_trailers(framing));
         }
-        self.follow(flow, terms, has_begun);
+        self.follow(flow, terms);
     }
 
     /// Acts on the service's result.
-    fn follow(&mut self, flow: Flow<X>, mut terms: ExchangeTerms, has_begun: bool) {
+    fn follow(&mut self, flow: Flow<X>, mut terms: ExchangeTerms) {
         let (state, is_for_body) = match flow {
             Flow::Done => return self.end_exchange(&terms),
             Flow::Cut => {
@@ -322,7 +313,11 @@ impl<'r, X> Iteration<'r, X> {
             Flow::NeedBody(state) => (state, true),
             Flow::Waiting(state) => (state, false),
         };
-        if is_for_body && std::mem::take(&mut terms.expects_continue) && !has_begun {
+        // After the head of a final response, 100 Continue would be read as a part of its content.
+        if is_for_body
+            && std::mem::take(&mut terms.expects_continue)
+            && terms.framing == Framing::None
+        {
             self.output().bytes().extend_from_slice(CONTINUE);
         }
         let is_owed_room = self.output().is_full();
@@ -331,7 +326,7 @@ impl<'r, X> Iteration<'r, X> {
         let wants_body =
             is_for_body && self.connection.work().is_some_and(|work| work.body.is_some());
         self.connection.ongoing.get_or_insert_default().exchange =
-            Some(ActiveExchange { state, terms, wants_body, has_begun, is_owed_room });
+            Some(ActiveExchange { state, terms, wants_body, is_owed_room });
     }
 
     /// Ends an exchange whose response is complete, or was cut.
@@ -405,12 +400,9 @@ impl<'r, X> Iteration<'r, X> {
         let Some(running) = self.connection.ongoing.as_mut().and_then(|o| o.exchange.take()) else {
             return;
         };
-        let ActiveExchange { state, mut terms, has_begun, .. } = running;
-        let outbox = self.output();
-        let before = outbox.len();
-        let flow = call(handler, &mut terms, state, outbox);
-        let has_begun = has_begun || self.output().len() != before;
-        self.follow(flow, terms, has_begun);
+        let ActiveExchange { state, mut terms, .. } = running;
+        let flow = call(handler, &mut terms, state, self.output());
+        self.follow(flow, terms);
     }
 
     /// Refuses input that is no valid request, or a request that is not accepted.

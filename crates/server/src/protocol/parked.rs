@@ -44,13 +44,7 @@ impl ParkedExchange {
             wants_more: self.wants_more,
             expects_continue: false,
         };
-        let exchange = ActiveExchange {
-            state,
-            terms,
-            wants_body: false,
-            has_begun: false,
-            is_owed_room: false,
-        };
+        let exchange = ActiveExchange { state, terms, wants_body: false, is_owed_room: false };
         let mut ongoing = Box::<ExchangeMemory<X>>::default();
         ongoing.exchange = Some(exchange);
         Connection { ongoing: Some(ongoing), requests, ..Connection::default() }
@@ -64,9 +58,9 @@ impl<X> Connection<X> {
         let is_open = self.phase == ConnectionPhase::Open && self.flags == Flags::empty();
         let requests = self.requests;
         let waits = |exchange: &ActiveExchange<X>| {
-            let ActiveExchange { terms, wants_body, has_begun, is_owed_room, .. } = exchange;
+            let ActiveExchange { terms, wants_body, is_owed_room, .. } = exchange;
             !wants_body
-                && !has_begun
+                && terms.framing == Framing::None
                 && !is_owed_room
                 && !terms.is_head
                 && !terms.expects_continue

@@ -8,6 +8,9 @@ use pollux_http::{
     response::{Head, put_status_line},
 };
 
+/// The status of an interim response for which a client may wait before it sends its body.
+const CONTINUE: u16 = 100;
+
 impl ResponseWriter<'_> {
     /// Begins a response with any status code. `Date` and the configured fields are not added.
     pub(crate) fn forwarded(&mut self, status: u16) -> HeadWriter<'_> {
@@ -17,7 +20,8 @@ impl ResponseWriter<'_> {
     }
 
     /// Writes an interim response (RFC 9110 §15.2) with the field lines that `write` appends. Returns whether
-    /// the client supports such responses; nothing is written otherwise.
+    /// the client supports such responses; nothing is written otherwise. After a `100 Continue` the connection sends none
+    /// of its own when the body is requested.
     pub(crate) fn interim(&mut self, status: u16, write: impl FnOnce(&mut Vec<u8>)) -> bool {
         if self.terms.get().keep_alive.version == Version::Http10 {
             return false;
@@ -26,6 +30,11 @@ impl ResponseWriter<'_> {
         put_status_line(out, status);
         write(out);
         out.extend_from_slice(b"\r\n");
+        if status == CONTINUE {
+            let mut terms = self.terms.get();
+            terms.end_wait_for_continue();
+            self.terms.set(terms);
+        }
         true
     }
 }

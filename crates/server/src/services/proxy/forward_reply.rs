@@ -6,7 +6,6 @@ use super::{
     exchange::{Attempt, Owner, Phase, State, Transfer, Upload},
     failure::Failure,
     handover::hand_over,
-    reply::Reply,
 };
 use crate::{
     reactor::UpstreamError,
@@ -247,7 +246,7 @@ impl Proxy {
         let is_origins_turn = match transfer.upload {
             Upload::AwaitingContinue => {
                 // The origin has not refused the body, so the body is sent.
-                request_body(&mut transfer.upload, &state.reply, response);
+                request_body(&mut transfer.upload, response);
                 false
             }
             upload => {
@@ -307,14 +306,11 @@ impl Proxy {
     }
 }
 
-/// Ends the wait for `100 Continue`: the body is requested from the client, and sent. The connection sends
-/// `100 Continue` to the client itself when the body is requested, unless the client has received another
-/// interim reply.
-fn request_body(upload: &mut Upload, reply: &Reply, response: &mut ResponseWriter<'_>) {
+/// Ends the wait for `100 Continue`: the body is requested from the client, and sent. `100 Continue` is written at once,
+/// before interim replies that follow it.
+fn request_body(upload: &mut Upload, response: &mut ResponseWriter<'_>) {
     *upload = Upload::Unsent;
-    if matches!(reply, Reply::Pending { has_interim: true }) {
-        response.interim(100, |_| {});
-    }
+    response.interim(100, |_| {});
 }
 
 /// Forwards bytes of the protocol to which the origin has switched.
@@ -383,18 +379,12 @@ fn read(
         }
         Event::Interim(head) if head.status == 100 && state.request.expects_continue => {
             if transfer.upload == Upload::AwaitingContinue {
-                request_body(&mut transfer.upload, &state.reply, response);
+                request_body(&mut transfer.upload, response);
             }
             // Otherwise the client has received `100 Continue` when its body was requested.
             ReadOutcome::More
         }
         Event::Interim(head) => {
-            let is_first = matches!(state.reply, Reply::Pending { has_interim: false });
-            if is_first && transfer.upload == Upload::Unsent && context.awaits_continue() {
-                // The origin has requested the body. The connection itself sends `100 Continue` only before any
-                // other reply.
-                response.interim(100, |_| {});
-            }
             state.reply.interim(context, response, &head).map_err(|_| CONNECTION)?;
             ReadOutcome::More
         }

@@ -23,13 +23,11 @@ const CLIENT_GONE: u16 = 499;
 const UPGRADE_REQUIRED: u16 = 426;
 
 /// The progress of the reply to the client.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) enum Reply {
     /// No final reply has begun.
-    Pending {
-        /// Whether an interim reply was forwarded.
-        has_interim: bool,
-    },
+    #[default]
+    Pending,
     /// The head is written, and the content that the origin sends follows it.
     Begun(BegunReply),
     /// The client has its complete reply, or has disconnected. Further bytes of the origin are not for this
@@ -52,16 +50,10 @@ pub(super) struct Outcome {
     pub(super) sent: u64,
 }
 
-impl Default for Reply {
-    fn default() -> Self {
-        Self::Pending { has_interim: false }
-    }
-}
-
 impl Reply {
     /// Returns whether the head of a final reply is written.
     pub(super) fn has_begun(&self) -> bool {
-        !matches!(self, Self::Pending { .. })
+        !matches!(self, Self::Pending)
     }
 
     /// Returns whether the client needs no further bytes of the origin.
@@ -72,7 +64,7 @@ impl Reply {
     /// Returns the status and the number of content bytes for the client so far.
     pub(super) fn outcome(&self) -> Outcome {
         match self {
-            Self::Pending { .. } => Outcome { status: CLIENT_GONE, sent: 0 },
+            Self::Pending => Outcome { status: CLIENT_GONE, sent: 0 },
             Self::Begun(BegunReply { outcome, .. }) | Self::Complete(outcome) => *outcome,
         }
     }
@@ -99,7 +91,7 @@ impl Reply {
     /// # Errors
     /// The error of [`ConnectionOptions::of`].
     pub(super) fn interim(
-        &mut self,
+        &self,
         context: &RequestContext<'_>,
         response: &mut ResponseWriter<'_>,
         head: &ReplyHead<'_>,
@@ -112,9 +104,6 @@ impl Reply {
         response.interim(head.status, |out| {
             put_fields(out, head, &named, false);
         });
-        if let Self::Pending { has_interim } = self {
-            *has_interim = true;
-        }
         Ok(())
     }
 
