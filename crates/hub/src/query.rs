@@ -33,8 +33,9 @@ pub struct Query {
 pub fn parse(query: &[u8], dialect: Dialect, limits: &Limits) -> Result<Query, Reject> {
     let mut parsed = Query::default();
     let mut reconnects_after = None;
-    for (name, value) in fields::decode(query).map_err(as_bad_request)? {
+    for (name, value) in fields::decode_query(query).map_err(as_bad_request)? {
         if let Some(kind) = matcher_type(&name, dialect)? {
+            let value = value?;
             if parsed.selectors.len() == limits.matchers {
                 return Err(Reject::invalid(format!(
                     "a subscriber may have {} topic matchers: use fewer, or a pattern",
@@ -49,15 +50,15 @@ pub fn parse(query: &[u8], dialect: Dialect, limits: &Limits) -> Result<Query, R
         match name.as_str() {
             // The query of the target is before the content of a QUERY, and wins over it.
             "last_event_id" | "lastEventID" => {
-                parsed.last_event_id.get_or_insert(value);
+                parsed.last_event_id.get_or_insert(value?);
             }
             "Last-Event-ID" if zero => {
-                parsed.last_event_id.get_or_insert(value);
+                parsed.last_event_id.get_or_insert(value?);
             }
-            "lastEventId" => reconnects_after = Some(value),
-            "access_token" => parsed.access_token = Some(value),
+            "lastEventId" => reconnects_after = Some(value?),
+            "access_token" => parsed.access_token = Some(value?),
             "authorization" if zero && parsed.access_token.is_none() => {
-                parsed.access_token = Some(value);
+                parsed.access_token = Some(value?);
             }
             _ => {}
         }
@@ -82,12 +83,12 @@ pub fn parse(query: &[u8], dialect: Dialect, limits: &Limits) -> Result<Query, R
 /// # Errors
 /// 400 for a malformed query, and for several tokens (RFC 6750 §3.1).
 pub fn token(query: &[u8], dialect: Dialect) -> Result<Option<String>, Reject> {
-    let fields = fields::decode(query).map_err(as_bad_request)?;
+    let fields = fields::decode_query(query).map_err(as_bad_request)?;
     let find = |name: &str| {
         let mut found = fields.iter().filter(|(field, _)| field == name);
         let first = found.next().map(|(_, value)| value.clone());
         match found.next() {
-            None => Ok(first),
+            None => first.transpose(),
             Some(_) => Err(Reject::invalid("the query has several tokens: send one")),
         }
     };
@@ -102,8 +103,8 @@ pub fn token(query: &[u8], dialect: Dialect) -> Result<Option<String>, Reject> {
 /// # Errors
 /// 400 for a malformed query.
 pub fn after(query: &[u8]) -> Result<Option<String>, Reject> {
-    let fields = fields::decode(query).map_err(as_bad_request)?;
-    Ok(fields.into_iter().find_map(|(name, value)| (name == "after").then_some(value)))
+    let fields = fields::decode_query(query).map_err(as_bad_request)?;
+    fields.into_iter().find_map(|(name, value)| (name == "after").then_some(value)).transpose()
 }
 
 /// Turns a limit error into 400: for a query every limit is answered with 400, because 413 is about
@@ -174,6 +175,16 @@ mod tests {
             assert_eq!(query(text, Dialect::One), Err(400), "{text}");
         }
         assert_eq!(query("match=a", Dialect::Zero), Err(400));
+        for text in ["last_event_id=%ff", "access_token=%ff"] {
+            assert_eq!(query(&format!("match=a&{text}"), Dialect::One), Err(400), "{text}");
+        }
+        // What other parameters have is not the hub's affair.
+        for text in ["utm=%ff", "utm=50%", "%=%", "%ff=x"] {
+            assert!(query(&format!("match=a&{text}"), Dialect::One).is_ok(), "{text}");
+            assert_eq!(super::token(text.as_bytes(), Dialect::Both), Ok(None), "{text}");
+        }
+        let parsed = query("match=100%", Dialect::One).unwrap();
+        assert_eq!(&*parsed.selectors[0].text, "100%");
         let many = |count: usize| "&match=a".repeat(count);
         assert!(query(&many(100), Dialect::One).is_ok());
         assert_eq!(query(&many(101), Dialect::One), Err(400));
