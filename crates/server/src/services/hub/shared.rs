@@ -34,6 +34,7 @@ use std::{
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc::SyncSender,
     },
     time::{Duration, Instant},
 };
@@ -226,11 +227,21 @@ impl HubShared {
         publication: Publication,
         ticket: Option<Ticket>,
     ) -> Result<Option<Arc<str>>, Reject> {
+        self.publish_for(publication, ticket, None)
+    }
+
+    /// Publishes an update. A later answer is sent to `waiting`, too.
+    pub(super) fn publish_for(
+        &self,
+        publication: Publication,
+        ticket: Option<Ticket>,
+        waiting: Option<SyncSender<Result<(), Reject>>>,
+    ) -> Result<Option<Arc<str>>, Reject> {
         let id = match &publication.id {
             Some(id) => id.clone(),
             None => format!("urn:uuid:{}", uuid::Uuid::new_v4()),
         };
-        self.publish_job(PublishJob { publication, id, ticket, waiting: None, share: None })
+        self.publish_job(PublishJob { publication, id, ticket, waiting, share: None })
     }
 
     /// Publishes an update, here or in the other process of a live upgrade.

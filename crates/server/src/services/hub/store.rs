@@ -45,6 +45,9 @@ const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 /// The maximum time to open or close the file in an upgrade.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The answer to a publisher whose update may be stored nevertheless.
+pub(super) const UNCONFIRMED: &str = "the hub's Redis did not confirm the update: try again";
+
 /// An update on its way to the store.
 #[derive(Debug)]
 pub(super) struct PublishJob {
@@ -52,7 +55,7 @@ pub(super) struct PublishJob {
     pub(super) id: String,
     /// The publisher's ticket: it is answered when the update is stored.
     pub(super) ticket: Option<Ticket>,
-    /// The channel of a thread that waits for the same outcome.
+    /// The channel of a thread that waits for the same outcome, or of the event of a subscription.
     pub(super) waiting: Option<SyncSender<Result<(), Reject>>>,
     /// Its part of the [`Backlog`], once it waits.
     pub(super) share: Option<Share>,

@@ -1,5 +1,6 @@
 //! The parts of several workers, without an engine: their commands are not performed.
 
+mod announcements;
 mod load;
 
 use super::*;
@@ -431,74 +432,4 @@ fn a_poll_that_has_no_update_yet_learns_where_to_continue() {
     assert_eq!(named(&poll(&mut bench, "3")), "3");
     let response = poll(&mut bench, "2");
     assert!(named(&response) == "2" && response.contains("\nid: 3\n"), "{response}");
-}
-
-/// Returns whether each event of a subscription in the log says that it is active, the oldest first.
-fn announced(shared: &HubShared) -> Vec<bool> {
-    let log = shared::lock(&shared.log);
-    let texts = log
-        .entries()
-        .map(|(_, update, _)| String::from_utf8_lossy(update.frame.text()).into_owned());
-    let texts = texts.filter(|text| text.contains("\"type\":\"Subscription\""));
-    texts.map(|text| text.contains("\"active\":true")).collect()
-}
-
-/// Regression: if a subscriber connected again at another worker, the beginning of its subscription could be published
-/// before the end of the former one.
-#[test]
-fn the_events_of_a_subscription_are_in_the_order_of_its_changes() {
-    const SECRET: &str = "0123456789abcdef0123456789abcdef";
-    let directory = tempfile::tempdir().unwrap();
-    let key = directory.path().join("key");
-    std::fs::write(&key, SECRET).unwrap();
-    let shared = shared(|hub| {
-        hub.subscriptions = true;
-        hub.subscriber_keys = Some(key);
-    });
-    let claims = serde_json::json!({"sub": "urn:me", "mercure": {"subscribe": ["*"]}});
-    let token = pollux_testkit::token::sign(&serde_json::json!({}), &claims, SECRET);
-    let field = format!("Authorization: Bearer {token}");
-    thread::scope(|scope| {
-        for worker in 0..2 {
-            let (shared, field) = (&shared, &field);
-            scope.spawn(move || {
-                let mut bench = Bench::new(shared, worker);
-                for _ in 0..1000 {
-                    let number = bench.stream(3, field);
-                    bench.hub.stream_has_ended(number);
-                    bench.response();
-                }
-            });
-        }
-    });
-    let announced = announced(&shared);
-    assert!(!announced.is_empty());
-    let is_alternating = announced.chunks(2).all(|pair| *pair == [true, false]);
-    assert!(is_alternating, "{announced:?}");
-}
-
-/// Regression: the event was lost.
-#[test]
-fn the_event_of_a_subscription_waits_if_no_update_is_accepted() {
-    let shared = shared(|hub| hub.subscriptions = true);
-    let mut bench = Bench::new(&shared, 0);
-    let number = bench.stream(3, "X: y");
-    bench.pump();
-    shared.hold();
-    let mut held = 0;
-    while shared.publish(publication(&held.to_string()), None).is_ok() {
-        held += 1;
-    }
-    bench.hub.stream_has_ended(number);
-    shared.release();
-    assert_eq!((announced(&shared), shared.head()), (vec![true], held + 1));
-    // The alarm continues, although no subscriber is left.
-    let alarm = bench.hub.care.expect("an alarm");
-    let Bench { hub, rules, worker, reactor, .. } = &mut bench;
-    let mut context = ServiceContext { rules, worker, reactor };
-    hub.event(&mut context, Event::Time(alarm));
-    assert!(bench.hub.care.is_some());
-    bench.pump();
-    assert_eq!(announced(&shared), [true, false]);
-    assert!(!shared.has_announcements());
 }

@@ -120,6 +120,24 @@ fn a_connection_that_redis_has_closed_refuses_no_update() {
     }
 }
 
+/// Regression: the event was lost.
+#[test]
+fn the_event_of_a_subscription_that_redis_refuses_is_published_later() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let address = format!("redis://127.0.0.1:{}/3", redis.port);
+    let hub = start_at(&address, |hub| hub.subscriptions = true);
+    let length = || redis.script(&["SELECT 3", &format!("XLEN pollux-hub:{PATH}")]);
+    // Every command that needs memory is refused.
+    assert_eq!(redis.command("CONFIG SET maxmemory 1"), "+OK");
+    let _stream = hub.subscribe("match=a", &[]);
+    // The event was sent before this update.
+    let reply = hub.post("topic=a&data=refused", &[]);
+    assert!(reply.status == 503 && reply.text().contains("refused"), "{}", reply.text());
+    assert_eq!(length(), ":0");
+    assert_eq!(redis.command("CONFIG SET maxmemory 0"), "+OK");
+    wait_until("the event", || length() == ":1");
+}
+
 #[test]
 fn a_redis_that_does_not_reply_is_missing_until_it_does() {
     let Some(redis) = Redis::start(&[]) else { return };

@@ -12,7 +12,7 @@ use super::{
 use crate::services::hub::{
     record::Record,
     shared::{HubShared, Ticket},
-    store::PublishJob,
+    store::{PublishJob, UNCONFIRMED, finish},
 };
 use pollux_guestbook::redis::put_command;
 use pollux_hub::reject::Reject;
@@ -48,11 +48,13 @@ pub(super) struct Publisher {
     epoch: u64,
     /// While Redis is not available: the time of the next attempt, and the pause after that.
     retry: Option<(Instant, Duration)>,
+    /// Whether Redis may have updates of this batch whose replies have not arrived.
+    has_sent: bool,
 }
 
 impl Publisher {
     pub(super) fn new(redis: Arc<RedisShared>, shared: Weak<HubShared>) -> Self {
-        Self { redis, shared, connection: None, epoch: 0, retry: None }
+        Self { redis, shared, connection: None, epoch: 0, retry: None, has_sent: false }
     }
 
     /// Runs until the hub has ended.
@@ -82,6 +84,7 @@ impl Publisher {
             }
         }
         let now = Instant::now();
+        self.has_sent = false;
         let outcome = match self.retry {
             Some((at, _)) if now < at => None,
             _ => Some(self.send_and_receive(shared, &mut jobs, &mut tickets)),
@@ -94,9 +97,10 @@ impl Publisher {
             self.connection = None;
             self.retry = Some((Instant::now() + pause, doubled(pause)));
         }
-        let why = match outcome {
-            None => MISSING,
-            Some(_) => "the hub's Redis did not confirm the update: try again",
+        let why = match &outcome {
+            _ if self.has_sent => UNCONFIRMED,
+            Some(Err(RedisError::Refused(_))) => REFUSED,
+            _ => MISSING,
         };
         for job in &jobs {
             answer(shared, job, Err(Reject::unavailable(why)));
@@ -148,6 +152,7 @@ impl Publisher {
             for job in &*jobs {
                 self.put(&mut out, job, Stream::IsThere);
             }
+            self.has_sent = true;
             connection.send(&out, REPLY_TIMEOUT)?;
             drop(out);
             // Those that the stream does not accept come behind the others, in their order.
@@ -170,8 +175,7 @@ impl Publisher {
                             "--hub-store {}: an update is refused: {text}",
                             self.redis.url
                         );
-                        let why = "the hub's Redis refused the update: try later";
-                        answer(shared, &job, Err(Reject::unavailable(why)));
+                        answer(shared, &job, Err(Reject::unavailable(REFUSED)));
                     }
                     _ => {
                         jobs.push_front(job);
@@ -179,6 +183,7 @@ impl Publisher {
                     }
                 }
             }
+            self.has_sent = false;
             if jobs.is_empty() {
                 return Ok(());
             }
@@ -210,7 +215,11 @@ impl Publisher {
             let now = now.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(0));
             let seen = lock(&self.redis.progress).position.epoch.max(self.epoch);
             self.epoch = now.max(seen.saturating_add(1));
-            if self.put_first(connection, job)? {
+            let outcome = self.put_first(connection, job);
+            // What Redis replies with an error, it has not carried out.
+            self.has_sent =
+                matches!(&outcome, Err(error) if !matches!(error, RedisError::Refused(_)));
+            if outcome? {
                 answer(shared, job, Ok(job.id.as_str().into()));
                 jobs.pop_front();
                 return Ok(());
@@ -298,13 +307,14 @@ impl Publisher {
 }
 
 fn answer(shared: &HubShared, job: &PublishJob, answer: Result<Arc<str>, Reject>) {
-    if let Some(ticket) = job.ticket {
-        shared.answer(ticket, answer);
-    }
+    finish(shared, job.ticket, job.waiting.as_ref(), answer);
 }
 
 /// The answer to clients that need data that only Redis has.
 pub(super) const MISSING: &str = "the hub's Redis is missing: try again";
+
+/// The answer to a publisher whose update is certainly not stored.
+const REFUSED: &str = "the hub's Redis refused the update: try later";
 
 fn content(task: &StreamTask) -> usize {
     match task {
