@@ -5,7 +5,7 @@ use super::{
     announce::Announcements,
     backlog::Backlog,
     expiries::CARE_INTERVAL,
-    keys,
+    keys::{self, FetchedKeys},
     redis::RedisHubStore,
     store::{HubStore, PublishJob, Store, StoreFile},
     transfer::Transfer,
@@ -24,7 +24,7 @@ use pollux_hub::{
     reject::Reject,
     subscribers::MaxLifetime,
     subscriptions::Registry,
-    token::{KeySet, Verifier},
+    token::Verifier,
     topic::HubUrl,
     update::{Publication, Update},
 };
@@ -49,6 +49,8 @@ pub(crate) struct HubShared {
     pub(super) token_matchers: MatcherCache,
     pub(super) subscribers: Option<Verifier>,
     pub(super) publishers: Option<Verifier>,
+    /// The keys that they use, once these were fetched from a URL.
+    pub(super) fetched_keys: Mutex<Option<FetchedKeys>>,
     /// The maximum duration of a stream.
     pub(super) max_lifetime: Option<MaxLifetime>,
     /// The log. Workers copy from it, so that no worker holds the lock while it sends.
@@ -167,6 +169,7 @@ impl HubShared {
             answers: (0..workers).map(|_| Mutex::default()).collect(),
             subscribers: subscribers.map(verifier),
             publishers: publishers.map(verifier),
+            fetched_keys: Mutex::default(),
             matchers: MatcherCache::default(),
             token_matchers: MatcherCache::for_tokens(),
             max_lifetime: MaxLifetime::new(config.max_lifetime, CARE_INTERVAL),
@@ -189,9 +192,11 @@ impl HubShared {
         }
         keys::watch(config, {
             let hub = Arc::downgrade(&shared);
-            move |keys| {
+            move |news| {
                 let Some(hub) = hub.upgrade().filter(|hub| !hub.has_ended()) else { return false };
-                keys.into_iter().for_each(|keys| hub.set_keys(keys));
+                if let Some((keys, text)) = news {
+                    hub.set_keys(keys, text);
+                }
                 true
             }
         })?;
@@ -199,15 +204,6 @@ impl HubShared {
             shared.hold();
         }
         Ok(shared)
-    }
-
-    /// Replaces the keys that verify tokens. The keys for publishers are replaced too, unless they have their
-    /// own.
-    pub(super) fn set_keys(&self, keys: &KeySet) {
-        let publishers = self.publishers.as_ref().filter(|_| self.config.publisher_keys.is_none());
-        for verifier in self.subscribers.iter().chain(publishers) {
-            verifier.set_keys(keys.clone());
-        }
     }
 
     /// Returns whether [`HubShared::end`] was called.

@@ -8,6 +8,7 @@
 //! until the former process stops and its log stays unchanged.
 
 use super::{
+    keys::FetchedKeys,
     redis::RedisHubStore,
     shared::{HubShared, Ticket, lock},
     store::{HubStore, PublishJob, finish},
@@ -61,7 +62,8 @@ pub(super) struct WaitingList {
 #[derive(Debug, Serialize, Deserialize)]
 enum Packet {
     /// The store of the history, the position of the next update, and with Redis the last entry of the log.
-    Begin { store: String, next: Sequence, entry: Option<String> },
+    /// An earlier version does not send its keys.
+    Begin { store: String, next: Sequence, entry: Option<String>, keys: Option<FetchedKeys> },
     /// An update of the log.
     Entry {
         sequence: Sequence,
@@ -207,7 +209,9 @@ impl HubShared {
         *lock(&self.transfer) = Transfer::Frozen;
         self.is_transferring.store(true, Ordering::Release);
         let entry = Some(redis.freeze(self));
-        let begin = Packet::Begin { store: self.store_name(), next: self.head() + 1, entry };
+        let (store, next) = (self.store_name(), self.head() + 1);
+        let keys = lock(&self.fetched_keys).clone();
+        let begin = Packet::Begin { store, next, entry, keys };
         let mut out = socket;
         let answer = write(&mut out, &begin)
             .and_then(|()| write(&mut out, &Packet::End))
@@ -244,7 +248,8 @@ impl HubShared {
         let now = self.now();
         let sent = (|| {
             let mut out = BufWriter::new(socket);
-            write(&mut out, &Packet::Begin { store: self.store_name(), next, entry: None })?;
+            let (store, keys) = (self.store_name(), lock(&self.fetched_keys).clone());
+            write(&mut out, &Packet::Begin { store, next, entry: None, keys })?;
             for (sequence, update, at) in entries {
                 let age = now.saturating_sub(at).as_millis();
                 let entry = Packet::Entry {
@@ -282,8 +287,11 @@ impl HubShared {
         let now = self.now();
         loop {
             let (sequence, age_ms, update) = match read(&mut input)? {
-                Packet::Begin { store, next, entry } => {
+                Packet::Begin { store, next, entry, keys } => {
                     (can_take, begin, last_entry) = (store == self.store_name(), next, entry);
+                    if let Some(keys) = keys {
+                        self.adopt_keys(keys);
+                    }
                     continue;
                 }
                 Packet::Entry { sequence, age_ms, id, topics, private, text } => {
