@@ -62,14 +62,20 @@ impl HubUrl {
 
     /// Whether a topic is in the namespace of the hub, regardless of its scheme and host. The resolved
     /// and percent-decoded path is compared, because an absolute URL, dot segments or an escape could
-    /// circumvent a comparison of the text.
+    /// circumvent a comparison of the text. The text itself is compared as well: the URI templates of 0.x do not resolve
+    /// it, so that dot segments in it could pass for the parts of a subscription's topic.
     #[must_use]
     pub fn reserves(&self, topic: &str) -> bool {
-        let Some(url) = self.resolve(topic) else { return false };
-        let path = decode(url.path());
-        [WELL_KNOWN, &self.namespace].into_iter().filter(|space| !space.is_empty()).any(|space| {
-            path.strip_prefix(space).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        })
+        let is_reserved = |path: &str| {
+            [WELL_KNOWN, &self.namespace].into_iter().filter(|space| !space.is_empty()).any(
+                |space| {
+                    path.strip_prefix(space)
+                        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                },
+            )
+        };
+        is_reserved(topic)
+            || self.resolve(topic).is_some_and(|url| is_reserved(&decode(url.path())))
     }
 }
 
@@ -139,6 +145,10 @@ mod tests {
             "https:mercure/x",
             "https:",
             "?x",
+            // Regression: the template `/.well-known/mercure/subscriptions{/topic}{/subscriber}` matches these.
+            "/.well-known/mercure/subscriptions/../..",
+            "/.well-known/mercure/subscriptions/%2e%2e/..",
+            "/.well-known/mercure/subscriptions/../../https://example.com",
         ] {
             assert!(hub().reserves(topic), "{topic}");
         }

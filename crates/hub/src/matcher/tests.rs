@@ -70,6 +70,9 @@ fn templates_match_what_they_expand_to() {
         assert!(template(text, topic), "{text} {topic}");
     }
     assert!(!template("/a{/keys}", "/a/semi=1"));
+    // The reason why a topic in the hub's namespace is reserved as it is written, too.
+    let subscriptions = "/.well-known/mercure/subscriptions{/topic}{/subscriber}";
+    assert!(template(subscriptions, "/.well-known/mercure/subscriptions/../.."));
     assert!(template("/a{.ext}", "/a.json"));
     assert!(template("/a{;x}", "/a;x=1"));
     assert!(template("/a{#frag}", "/a#x/y"));
