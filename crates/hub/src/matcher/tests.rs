@@ -40,6 +40,8 @@ fn url_patterns_follow_the_standard() {
     assert!(pattern("https://example.com/books/:id", "/books/1"));
     assert!(pattern("/books/:id(\\d+)", "/books/12"));
     assert!(!pattern("/books/:id(\\d+)", "/books/x"));
+    // A topic that is no URL, not even a relative one.
+    assert!(!pattern("https://*/*", "https://[") && !pattern("/*", "http://:x"));
     // Regression: the path of the hub's URL was part of these patterns, too.
     assert!(pattern("urn:*", "urn:isbn:1"));
     assert!(!pattern("urn:*", "tag:isbn:1") && !pattern("urn:*", "/isbn:1"));

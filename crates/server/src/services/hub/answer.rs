@@ -19,7 +19,7 @@ pub(super) const ACCEPT_QUERY: &str = "Accept-Query: application/x-www-form-urle
 
 /// The response fields that a page of another origin may read (Fetch Standard §3.3.3).
 const EXPOSED: &str =
-    "ETag, Last-Event-ID, Link, Mercure-Last-Event-ID, Retry-After, WWW-Authenticate";
+    "Accept-Query, ETag, Last-Event-ID, Link, Mercure-Last-Event-ID, Retry-After, WWW-Authenticate";
 
 /// The parts of the client's request that a later response needs.
 #[derive(Debug)]

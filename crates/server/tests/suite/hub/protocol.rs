@@ -327,6 +327,11 @@ fn pages_elsewhere_may_use_it_if_they_are_named() {
     let stream = hub.subscribe("match=a", &[page]);
     assert_eq!(stream.field("access-control-allow-credentials"), Some("true"));
     assert_eq!(stream.field("vary"), Some("Origin"));
+    // Scripts may read all of these.
+    let exposed = stream.field("access-control-expose-headers").unwrap();
+    for name in ["Accept-Query", "Link", "Mercure-Last-Event-ID", "Retry-After"] {
+        assert!(exposed.split(", ").any(|one| one == name), "{exposed}");
+    }
     let stream = hub.subscribe("match=a", &["Origin: https://other.test"]);
     assert_eq!(stream.field("access-control-allow-origin"), None);
     // A cache may store this document, but not for every page.
