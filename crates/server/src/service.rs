@@ -40,6 +40,7 @@
 
 mod events;
 mod page;
+mod refusal;
 mod response;
 pub(crate) mod worker_state;
 
@@ -95,6 +96,18 @@ pub trait Service {
     /// targets may contain secrets hides them here. By default it is the line of the request.
     fn log_line<'b>(&self, request: &Request<'b>) -> Cow<'b, [u8]> {
         Cow::Borrowed(request.line)
+    }
+
+    /// Called with a request whose content is too long, instead of [`Service::begin`]. Returns whether it is answered; by
+    /// default the server answers it.
+    fn refuse_large(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        request: &Request<'_>,
+        response: &mut ResponseWriter<'_>,
+    ) -> bool {
+        let _ = (context, request, response);
+        false
     }
 
     /// Called with each part of the request body that [`Flow::NeedBody`] requested. By default the
@@ -467,19 +480,6 @@ impl<A: Service> Adapter<'_, A> {
         Flow::Done
     }
 
-    /// Answers with a page, without the service.
-    fn answer_with(
-        &mut self,
-        terms: &mut ExchangeTerms,
-        line: &[u8],
-        outbox: &mut Outbox,
-        page: Page<'_>,
-    ) {
-        let (_, mut context, mut response) = self.call(terms, outbox);
-        let answer = page.put(&context, &mut response);
-        context.log(line, answer);
-    }
-
     /// Calls [`Service::resume`], for [`Iteration::resume`](crate::protocol::Iteration::resume).
     pub(crate) fn wake(
         &mut self,
@@ -575,14 +575,8 @@ impl<A: Service> Handler for Adapter<'_, A> {
         flow
     }
 
-    fn refused(&mut self, reject: &Reject, method: Method<'_>, outbox: &mut Outbox) {
-        self.worker.counters.add(Counter::Requests, 1);
-        // Without `Cache-Status`, because no cache was consulted (RFC 9211 §2).
-        let page = Page { status: reject.status, reason: reject.reason, fields: b"" };
-        self.worker.counters.add(Counter::Malformed, 1);
-        let begun_ms = self.worker.clock.elapsed_ms();
-        let mut terms = ExchangeTerms::of_refusal(method == Method::Head, begun_ms);
-        self.answer_with(&mut terms, b"-", outbox, page);
+    fn refused(&mut self, reject: &Reject, method: Method<'_>, head: &[u8], outbox: &mut Outbox) {
+        self.refuse(reject, method, head, outbox);
     }
 
     fn cancelled(&mut self, terms: &ExchangeTerms, exchange: A::Exchange) {

@@ -212,8 +212,9 @@ pub(crate) trait Handler {
     ) -> Flow<Self::Exchange>;
 
     /// Answers input that is not a valid request, or a request that is refused, with the status of
-    /// `reject`. The connection is closed afterwards. `method` is that of the request, if known.
-    fn refused(&mut self, reject: &Reject, method: Method<'_>, outbox: &mut Outbox);
+    /// `reject`. The connection is closed afterwards. `method` is that of the request, if known. `head` is the
+    /// input from the beginning of the request on; it is empty if the body is refused.
+    fn refused(&mut self, reject: &Reject, method: Method<'_>, head: &[u8], outbox: &mut Outbox);
 
     /// Releases an exchange that ends without a response, because the client has closed the
     /// connection or has sent a malformed body.

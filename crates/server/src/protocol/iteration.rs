@@ -415,7 +415,7 @@ impl<'r, X> Iteration<'r, X> {
     ) {
         self.connection.requests = self.connection.requests.saturating_add(1);
         let method = if request::is_head(head) { Method::Head } else { Method::Get };
-        self.refuse(handler, reject, method);
+        self.refuse(handler, reject, method, head);
     }
 
     /// Ends the exchange because its body is malformed or does not arrive. Sends a refusal if no part of a
@@ -428,7 +428,7 @@ impl<'r, X> Iteration<'r, X> {
             // Nothing of the final response is written; an interim reply may be.
             if exchange.terms.framing == Framing::None {
                 let method = if exchange.terms.is_head { Method::Head } else { Method::Get };
-                return self.refuse(handler, reject, method);
+                return self.refuse(handler, reject, method, b"");
             }
         }
         self.connection.phase = ConnectionPhase::Closing;
@@ -440,8 +440,9 @@ impl<'r, X> Iteration<'r, X> {
         handler: &mut H,
         reject: &Reject,
         method: Method<'_>,
+        head: &[u8],
     ) {
-        handler.refused(reject, method, self.output());
+        handler.refused(reject, method, head, self.output());
         self.connection.phase = ConnectionPhase::Closing;
         self.connection.flags |= Flags::UNREAD;
     }

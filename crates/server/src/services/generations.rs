@@ -131,6 +131,15 @@ impl Service for Generations {
         self.current.log_line(request)
     }
 
+    fn refuse_large(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        request: &Request<'_>,
+        response: &mut ResponseWriter<'_>,
+    ) -> bool {
+        self.current.refuse_large(context, request, response)
+    }
+
     fn body(
         &mut self,
         context: &mut RequestContext<'_>,

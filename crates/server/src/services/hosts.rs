@@ -194,6 +194,9 @@ impl Hosts {
             && length > max_body
         {
             context.close_after();
+            if routes.refuse_large(&mut context, request, response) {
+                return Flow::Done;
+            }
             let page = Page { status: Status::ContentTooLarge, reason: "", fields: b"" };
             let answer = page.put(&context, response);
             // A request for the hub may have its token in the query.
@@ -281,6 +284,18 @@ impl Service for Hosts {
     fn log_line<'b>(&self, request: &Request<'b>) -> Cow<'b, [u8]> {
         // A request for the hub may have its token in the query.
         without_token(request)
+    }
+
+    fn refuse_large(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        request: &Request<'_>,
+        response: &mut ResponseWriter<'_>,
+    ) -> bool {
+        let others = self.others.as_ref();
+        let named = others.and_then(|others| request.host.map(|host| others.names.find(host)));
+        let (routes, mut context) = self.site(named.unwrap_or(DEFAULT), context);
+        routes.refuse_large(&mut context, request, response)
     }
 
     fn body(

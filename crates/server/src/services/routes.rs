@@ -244,6 +244,22 @@ impl Service for Routes {
         }
     }
 
+    /// Only the hub has an answer of its own, which pages of other origins may read.
+    fn refuse_large(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        request: &Request<'_>,
+        response: &mut ResponseWriter<'_>,
+    ) -> bool {
+        match &self.hub {
+            Some(hub) if self.redirect.is_none() && hub.has(&request.target) => {
+                hub.answer_large(context, request, response);
+                true
+            }
+            _ => false,
+        }
+    }
+
     fn body(
         &mut self,
         context: &mut RequestContext<'_>,

@@ -345,6 +345,38 @@ fn pages_elsewhere_may_use_it_if_they_are_named() {
     assert_eq!(stream.field("access-control-allow-credentials"), None);
 }
 
+/// Regression: such a page could read neither the status nor the reason, because the server answered without the hub.
+#[test]
+fn a_page_elsewhere_may_read_why_its_update_is_too_long() {
+    let page = "https://page.test";
+    let directory = tempfile::tempdir().unwrap();
+    // Longer than the server takes, and longer than this site of several takes.
+    for (length, site_takes) in [(1_u64 << 40, None), (5000, Some(1000))] {
+        let hub = Hub::start(1, |config, hub| {
+            hub.cors = vec![page.into()];
+            config.site.directory = Some(directory.path().into());
+            if let Some(most) = site_takes {
+                config.default_body = most;
+                config.hosts.push(VirtualHost::new(&["other.test"], config.site.clone()));
+            }
+        });
+        let post_to = |target: &str| {
+            let mut client = hub.client();
+            client.send(format!(
+                "POST {target} HTTP/1.1\r\nHost: hub.test\r\nContent-Length: {length}\r\nOrigin: {page}\r\n\
+                 Content-Type: application/x-www-form-urlencoded\r\n\r\n"
+            ));
+            client.reply_to("POST")
+        };
+        let reply = post_to(PATH);
+        assert_eq!(reply.status, 413, "{length}");
+        assert_eq!(reply.field("access-control-allow-origin"), Some(page));
+        assert!(reply.text().ends_with(": send less\n"), "{}", reply.text());
+        let reply = post_to("/");
+        assert_eq!((reply.status, reply.field("access-control-allow-origin")), (413, None));
+    }
+}
+
 /// Regression: the pages of all sites named the hub, which the default site alone has.
 #[test]
 fn the_pages_of_other_sites_name_no_hub() {
