@@ -284,7 +284,7 @@ impl Hub {
         let field = [&b"last-event-id"[..], b"mercure-last-event-id"]
             .into_iter()
             .find_map(|name| request.field(name))
-            .map(|value| String::from_utf8_lossy(value).into_owned());
+            .map(identifier);
         let mut query = query.to_vec();
         query.push(b'&');
         Ok(SubscribeHead {
@@ -392,6 +392,15 @@ impl Hub {
             }
             _ => Some(subject.clone()),
         }
+    }
+}
+
+/// Returns the identifier in a field. Browsers encode it as UTF-8. Node.js and Python encode a text without other
+/// characters as Latin-1.
+fn identifier(value: &[u8]) -> String {
+    match std::str::from_utf8(value) {
+        Ok(text) => text.to_owned(),
+        Err(_) => value.iter().copied().map(char::from).collect(),
     }
 }
 

@@ -124,6 +124,23 @@ fn a_reconnect_gets_what_was_missed_once_and_in_order() {
     expect(&mut empty_field, 8);
 }
 
+/// Regression: the hub did not know the identifier of a client that encodes fields as Latin-1, as fetch() of Node.js and
+/// requests of Python do, and repeated the whole history at each connection.
+#[test]
+fn an_identifier_may_be_encoded_as_utf_8_or_as_latin_1() {
+    let hub = Hub::open();
+    for id in ["%C3%A9t%C3%A9", "2"] {
+        assert_eq!(hub.post(&format!("topic=a&id={id}&data={id}"), &[]).status, 200);
+    }
+    for id in ["\u{e9}t\u{e9}".as_bytes(), b"\xe9t\xe9"] {
+        let mut client = hub.client();
+        let head =
+            format!("GET {PATH}?match=a HTTP/1.1\r\nHost: h\r\nPrefer: wait=0\r\nLast-Event-ID: ");
+        client.send([head.as_bytes(), id, b"\r\n\r\n"].concat());
+        assert_eq!(client.reply_to("GET").text(), "id: 2\ndata: 2\n\n", "{}", id.escape_ascii());
+    }
+}
+
 /// Regression: the update of another topic with the same identifier counted, and the updates before it were lost.
 #[test]
 fn an_identifier_may_be_that_of_each_topic() {
