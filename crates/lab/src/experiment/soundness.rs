@@ -3,7 +3,7 @@
 //! A published experiment once broke each of these rules. `thresholds.toml` has the thresholds with their
 //! dates; docs/decisions/0120-thresholds.md explains how they were derived.
 
-use super::{Claim, Experiment, PHASE, RATE, Side, Subject, Take, Threshold};
+use super::{Claim, Experiment, PHASE, RATE, Select, Side, Subject, Take, Threshold};
 use crate::{
     metric::{Family, Metric},
     statistics::Compare,
@@ -119,10 +119,12 @@ impl Experiment {
             let why = format!("no value that it can have is outside of {holds}");
             return Some(why + ": it cannot come out otherwise");
         }
-        let is_lowest = |side: &Side| side.at.get(RATE).is_some_and(|at| at.0.to_string() == "min");
         let of_failures = is_one_of(&FAILURES, claim);
+        let mut sides = std::iter::once(&claim.a).chain(&claim.b);
         // A control shows that something happens at another point. Here nothing can happen.
-        if of_failures && claim.b.is_none() && is_lowest(&claim.a) && !claim.id.contains("control")
+        if of_failures
+            && sides.all(|side| self.is_at_the_lowest_rate(claim, side))
+            && !claim.id.contains("control")
         {
             return Some("nothing fails at the lowest rate: it cannot come out otherwise".into());
         }
@@ -136,6 +138,17 @@ impl Experiment {
         let wants_control = claim.primary && (is_of_all || is_equality || self.is_rise(claim));
         wants_control
             .then(|| "expected control = ID, a claim which shows that it could fail".into())
+    }
+
+    /// Whether the side is read at the lowest rate, at which every server answers all requests.
+    fn is_at_the_lowest_rate(&self, claim: &Claim, side: &Side) -> bool {
+        let lowest = self.rate.as_ref().and_then(|rate| rate.fractions.first().copied());
+        let is_lowest =
+            |at: &Select| at.0.word() == Some("min") || lowest.is_some() && at.multiple() == lowest;
+        let Some(at) = side.at.get(RATE) else { return false };
+        // The operating rates take the place of a multiple.
+        let is_replaced = at.multiple().is_some() && !claim.operating_rates.is_empty();
+        if is_replaced { claim.operating_rates.iter().all(is_lowest) } else { is_lowest(at) }
     }
 
     /// Whether the claim is that the latency of a server is higher beyond the limit than below it. Beyond the
@@ -263,7 +276,7 @@ pub fn shared_ids(experiments: &[Experiment]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{Form, Machine, Select, Value, find, ids};
+    use crate::experiment::{Form, Machine, Value, find, ids};
 
     fn faults(experiment: &Experiment) -> Vec<String> {
         experiment.faults(&register())
@@ -309,7 +322,7 @@ mod tests {
     #[test]
     fn a_planted_fault_is_found() {
         type PlantedFault = (&'static str, &'static str, fn(&mut Claim), &'static str);
-        let planted: [PlantedFault; 22] = [
+        let planted: [PlantedFault; 24] = [
             ("gammo-fig5-6", "G3", |it| it.operating_points = None, "G3: expected operating-"),
             // A threshold that moved, and one that was never written down.
             (
@@ -327,6 +340,10 @@ mod tests {
             ("provos-overflow", "P11", back_to_the_lowest_rate, "P11: nothing fails at the lowest"),
             ("provos-overflow", "P12", back_to_the_lowest_rate, "P12: nothing fails at the lowest"),
             ("provos-overflow", "P12", |it| it.control = None, "P12: expected control"),
+            // Two servers that both answer every request, as the former claim P7-low had them, and the lowest rate
+            // by its multiple.
+            ("provos-fig11-13", "P7", as_p7_low, "P7: nothing fails at the lowest rate"),
+            ("provos-fig10", "P4", at_the_lowest_multiple, "P4: nothing fails at the lowest rate"),
             // A claim and its control that cannot both hold, and a control that is not beyond the limit.
             ("provos-overflow", "P12", |it| it.up_to_limit = false, "P12: its control P12-fails"),
             (
@@ -390,6 +407,21 @@ mod tests {
     fn at_the_lowest_rate(claim: &mut Claim) {
         claim.control = None;
         claim.a.at.insert(RATE.into(), Select(Value::Word("min".into())));
+    }
+
+    /// Both servers are at the lowest rate, as they were in the former claim P7-low.
+    fn as_p7_low(claim: &mut Claim) {
+        claim.metric = Metric::CompletedShare.name().into();
+        (claim.compare, claim.holds) = (Compare::Difference, Threshold::Above(0.05));
+        for side in std::iter::once(&mut claim.a).chain(&mut claim.b) {
+            side.over.clear();
+            side.at.insert(RATE.into(), Select(Value::Word("min".into())));
+        }
+    }
+
+    /// The operating rates are one rate, which is the lowest of the experiment. The claim keeps its control.
+    fn at_the_lowest_multiple(claim: &mut Claim) {
+        claim.operating_rates = vec![Select(Value::Word("x0.5".into()))];
     }
 
     /// The claim keeps its control.
