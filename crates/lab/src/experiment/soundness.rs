@@ -3,7 +3,7 @@
 //! A published experiment once broke each of these rules. `thresholds.toml` has the thresholds with their
 //! dates; docs/decisions/0120-thresholds.md explains how they were derived.
 
-use super::{Claim, Experiment, PHASE, RATE, Select, Side, Subject, Take, Threshold};
+use super::{Axis, Claim, Experiment, PHASE, RATE, Select, Side, Subject, Take, Threshold};
 use crate::{
     metric::{Family, Metric},
     statistics::Compare,
@@ -66,8 +66,8 @@ impl Experiment {
         faults
     }
 
-    /// Returns the fault of a claim that depends on a cap, if the cap is a constant, or if the claim is not
-    /// judged at each value of it. The reason in `constant-caps` excuses the caps that it names.
+    /// Returns the fault of a claim that depends on a cap, if the cap is a constant or the only value of an axis, or
+    /// if the claim is not judged at each value of it. The reason in `constant-caps` excuses the caps that it names.
     fn cap(&self, claim: &Claim) -> Option<String> {
         let is_failure = is_one_of(&FAILURES, claim);
         if !is_failure && claim.metric != Metric::Throughput.name() {
@@ -99,11 +99,14 @@ impl Experiment {
         let is_cap = |flag: &Option<String>| {
             flag.as_deref().is_some_and(|it| CAPS.contains(&it) && !is_excused(it))
         };
-        let axis =
-            self.axis.iter().find(|axis| is_cap(&axis.load_flag) || is_cap(&axis.server_flag))?;
-        let is_judged = claim.operating_points.as_deref() == Some(axis.name.as_str());
-        (!is_judged)
-            .then(|| format!("expected operating-points = {:?}, which may decide it", axis.name))
+        let has_cap = |axis: &&Axis| is_cap(&axis.load_flag) || is_cap(&axis.server_flag);
+        let mut axes = self.axis.iter().filter(has_cap);
+        let is_judged = |axis: &Axis| claim.operating_points.as_ref() == Some(&axis.name);
+        axes.find_map(|axis| match axis.values.len() {
+            0 | 1 => Some(format!("{} has one value, which may decide it", axis.name)),
+            _ if is_judged(axis) => None,
+            _ => Some(format!("expected operating-points = {:?}, which may decide it", axis.name)),
+        })
     }
 
     /// Returns why the claim can have only one outcome, if so: all possible values of its comparison are on
@@ -309,6 +312,16 @@ mod tests {
         assert!(
             faults(&constant).iter().any(|it| it.starts_with("G3: ") && it.contains("constant"))
         );
+        // An axis with one value, and a second axis at which the claim is not judged.
+        let mut single = find("gammo-fig5-6").unwrap();
+        let axis = single.axis.iter_mut().find(|axis| axis.name == "at-once").unwrap();
+        axis.values = vec![Value::Number(64.0)];
+        let expected = "G3: at-once has one value, which may decide it";
+        assert!(faults(&single).iter().any(|it| it == expected));
+        let mut second = find("batching").unwrap();
+        second.constant_caps = None;
+        let expected = "B1: expected operating-points = \"backlog\", which may decide it";
+        assert!(faults(&second).iter().any(|it| it == expected));
         for overlay in ["variant.poll.server.backlog = 5", "load.backlog = 5"] {
             let mut hidden = find("gammo-fig1-2").unwrap();
             hidden.guest = overlay.parse().unwrap();
