@@ -67,6 +67,10 @@ fn the_papers_own_table_bears_its_claims_out_and_a_changed_one_does_not() {
         "Z4-flat",
         "Z4-low",
         "Z5-published",
+        "Z1-rise",
+        "Z1-fall",
+        "Z2-threads",
+        "Z2-pool",
     ];
     for id in about_the_table {
         assert_eq!(own[id], Verdict::Holds, "{id}");
@@ -97,6 +101,10 @@ fn the_papers_own_table_bears_its_claims_out_and_a_changed_one_does_not() {
         ("iterative", "forking", "Z4-flat"),
         ("iterative", "epoll", "Z4-low"),
         ("preforked", "epoll", "Z5-published"),
+        ("forking", "preforked", "Z1-rise"),
+        ("threaded", "prethreaded", "Z1-fall"),
+        ("poll", "threaded", "Z2-threads"),
+        ("poll", "prethreaded", "Z2-pool"),
     ] {
         let verdict = changed(a, b)[id];
         assert_eq!(verdict, Verdict::DoesNotHold, "{id} with {a} and {b} changed round");
