@@ -60,7 +60,7 @@ impl Outcome {
     }
 
     /// Returns the current claim `id` of the built-in experiment that was run, if the run has the points that
-    /// the claim compares. The run itself need not have the claim.
+    /// the claim compares, and its variants. The run itself need not have the claim.
     pub(crate) fn todays_claim(&self, id: &str) -> Option<Claim> {
         let today = experiment::find_built_in(&self.experiment.id)?;
         let in_guest = self.environment.guest.is_some();
@@ -73,12 +73,18 @@ impl Outcome {
         let has_axis = |axis: &String| self.dimensions.iter().any(|it| it.name == *axis);
         let has_reference =
             self.experiment.rate.as_ref().is_some_and(|rate| rate.reference.is_some());
+        let variants = &self.experiment.variant;
+        let has_variant =
+            |name: &String| variants.is_empty() || variants.iter().any(|it| it.name == *name);
+        let of_sides = sides().flat_map(|side| side.variant.iter().chain(&side.minus));
+        let mut compared = claim.each.iter().chain(of_sides);
         // A rate of 0.95 of something else is another point.
         let is_known = |side: &Side| {
             let is_multiple = side.at.get(RATE).is_some_and(|at| at.multiple().is_some());
             (has_reference || !is_multiple) && !claims::points(self, side).is_empty()
         };
-        (axes.all(has_axis) && sides().all(is_known)).then_some(claim)
+        let is_here = axes.all(has_axis) && compared.all(has_variant) && sides().all(is_known);
+        is_here.then_some(claim)
     }
 
     /// Whether the claim `id` of this run is judged at the operating points of today's claim. An older run may have

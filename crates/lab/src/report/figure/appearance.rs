@@ -93,6 +93,7 @@ const OTHERS: &[(&str, Appearance)] = &[
     ("preforked-mutex", Appearance::new(9, 5, 3)),
     ("threaded", Appearance::new(8, 6, 4)),
     ("prethreaded", Appearance::new(11, 2, 2)),
+    ("poll-instances", Appearance::new(1, 8, 3)),
     ("apache-prefork", Appearance::new(12, 3, 3)),
     ("apache-worker", Appearance::new(12, 8, 4)),
     ("apache-event", Appearance::new(12, 6, 1)),

@@ -116,6 +116,11 @@ fn a_claim_is_read_from_a_run_that_has_its_points() {
     assert_eq!(found.claim.id, "P1-latency");
     assert!(judged(&older, "P3-answered").is_none(), "it has no rate of 0.95");
     assert!(judged(&older, "P4").is_none(), "another experiment has this claim");
+    let mut without_poll = run("2026-11-25-provos-fig4-9", "provos-fig4-9");
+    without_poll.outcome.experiment.claim.clear();
+    without_poll.outcome.experiment.variant.retain(|it| it.name != "poll");
+    assert!(judged(&without_poll, "P1-latency").is_none(), "it has no poll");
+    assert!(judged(&without_poll, "P3-latency").is_some(), "which is about /dev/poll alone");
     let cell = crate::plan::Cell { variant: "poll".into(), point: Default::default() };
     let (rps, raw) = (Some(1_000.0), crate::measure::Raw::default());
     older.outcome.saturation.push(crate::result::Saturation { cell, rps, note: None, raw });
