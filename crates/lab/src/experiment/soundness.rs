@@ -479,6 +479,22 @@ mod tests {
     }
 
     #[test]
+    fn a_threshold_that_changed_has_a_later_day_and_a_reason() {
+        let register = register();
+        for (id, entries) in &register {
+            for pair in entries.windows(2) {
+                assert!(pair[0].date < pair[1].date && !pair[1].why.is_empty(), "{id}: {pair:?}");
+                assert!(pair[0].form.is_some() || pair[0].holds != pair[1].holds, "{id}: {pair:?}");
+            }
+            assert!(entries.last().is_some_and(|last| last.form.is_none()), "{id}: {entries:?}");
+        }
+        // The thresholds of 21 November, which were changed after the first runs.
+        let first = |id: &str| (register[id][0].date.as_str(), register[id][0].holds);
+        assert_eq!(first("P4"), ("2026-11-21", Threshold::Above(0.05)));
+        assert_eq!(first("P13-overload"), ("2026-11-21", Threshold::Above(0.98)));
+    }
+
+    #[test]
     fn an_identifier_that_two_have_is_found() {
         let mut planted = find("gammo-fig5-6").unwrap();
         planted.claim[0].id = "P4".into();
