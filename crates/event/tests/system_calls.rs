@@ -110,6 +110,34 @@ fn select_makes_one_call_a_wait_and_none_for_a_change() {
     scanning::<Select>(Call::Select);
 }
 
+/// One descriptor of the set is closed without the mechanism's knowledge, a second one is ready.
+fn beside_a_closed_one<M: Mechanism>(expected: &[(Call, u64)]) {
+    let Some(mut set) = open::<M>() else { return };
+    let mut pairs = set_of(&mut set, 3);
+    let (near, _far, closed) = pairs.remove(0);
+    drop(near);
+    pairs[0].1.write_all(b"x").unwrap();
+    // The closed one ends the wait, and it does so again until it is removed.
+    for _ in 0..2 {
+        assert_eq!(calls(|| assert_eq!(set.wait(None).unwrap(), 2)), expected);
+        let mut events: Vec<_> = std::iter::from_fn(|| set.next_event()).collect();
+        events.sort_unstable_by_key(|event| event.token != closed);
+        let events: Vec<_> = events.iter().map(|event| (event.token, event.readiness)).collect();
+        assert_eq!(events, [(closed, Readiness::INVALID), (pairs[0].2, Readiness::READABLE)]);
+    }
+    set.remove(closed).unwrap();
+    assert_eq!(wait_once(&mut set, NOW).1, 1);
+}
+
+/// Regression: select(2) fails as a whole if one descriptor is not open, and no ready one was reported then.
+#[test]
+fn a_descriptor_that_is_not_open_hides_no_ready_one() {
+    // No other test may open a descriptor with the number of the closed one.
+    pollux_testkit::alone!(a_descriptor_that_is_not_open_hides_no_ready_one);
+    beside_a_closed_one::<Poll>(&[(Call::Poll, 1)]);
+    beside_a_closed_one::<Select>(&[(Call::Fcntl, 3), (Call::Select, 2)]);
+}
+
 /// epoll: each addition, change and removal is a call; a close is only a close.
 fn immediate<M: Mechanism>(modify: &[(Call, u64)]) {
     let Some(mut set) = open::<M>() else { return };

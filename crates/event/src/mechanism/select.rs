@@ -12,6 +12,7 @@ use crate::{
 };
 use pollux_sys::{self as sys, FD_SET_WORD_BITS, FD_SETSIZE, FdSet};
 use std::{
+    io,
     os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
     time::Duration,
 };
@@ -72,6 +73,12 @@ pub struct Select {
 #[inline]
 fn words(limit: usize) -> usize {
     limit.div_ceil(FD_SET_WORD_BITS)
+}
+
+/// Whether select(2) failed because a descriptor is not open.
+#[inline]
+fn is_bad_descriptor(called: &io::Result<usize>) -> bool {
+    called.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EBADF))
 }
 
 impl Select {
@@ -149,17 +156,32 @@ impl Select {
         self.event_budget
     }
 
-    /// select(2) fails as a whole when one descriptor is not open; this function finds that descriptor.
-    /// It costs a system call per descriptor, but a correct program never needs it.
-    fn find_invalid(&mut self) -> usize {
+    /// Copies the interest to the sets that the system call changes.
+    #[inline]
+    fn copy_interest(&mut self) {
+        let words = words(self.limit);
+        self.readable.copy_words(&self.read, words);
+        self.writable.copy_words(&self.write, words);
+        self.invalid.clear_words(words);
+    }
+
+    /// select(2) fails as a whole when one descriptor is not open. This function repeats the call for the others, and
+    /// does not wait: a descriptor that is not open is a result of its own, as with poll(2). Returns the number of
+    /// those, and the result of the call. It costs a system call per descriptor, but a correct program never needs it.
+    #[cold]
+    fn select_without_invalid(&mut self) -> (usize, io::Result<usize>) {
+        self.copy_interest();
         let mut found = 0;
         for (token, interest) in self.registrations.iter() {
             if !interest.is_empty() && !sys::is_open(token.fd) {
+                self.readable.remove(token.fd);
+                self.writable.remove(token.fd);
                 self.invalid.insert(token.fd);
                 found += 1;
             }
         }
-        found
+        let now = Some(Duration::ZERO);
+        (found, sys::pselect(self.limit, &mut self.readable, &mut self.writable, now))
     }
 
     #[inline]
@@ -226,26 +248,26 @@ impl Mechanism for Select {
 
     #[inline]
     fn wait(&mut self, timeout: Option<Duration>) -> Result<usize, Error> {
-        let words = words(self.limit);
-        self.readable.copy_words(&self.read, words);
-        self.writable.copy_words(&self.write, words);
-        self.invalid.clear_words(words);
+        self.copy_interest();
         self.event_budget = 0;
-        match sys::pselect(self.limit, &mut self.readable, &mut self.writable, timeout) {
+        let mut invalid = 0;
+        let mut called = sys::pselect(self.limit, &mut self.readable, &mut self.writable, timeout);
+        if is_bad_descriptor(&called) {
+            (invalid, called) = self.select_without_invalid();
+        }
+        match called {
             Ok(ready) => {
                 self.take_wake_up();
-                Ok(self.begin_scan(ready))
+                Ok(self.begin_scan(ready + invalid))
             }
             Err(error) => {
                 // The sets are unchanged after an error and must not be mistaken for results.
+                let words = words(self.limit);
                 self.readable.clear_words(words);
                 self.writable.clear_words(words);
                 match error.raw_os_error() {
-                    Some(libc::EINTR) => Ok(0),
-                    Some(libc::EBADF) => {
-                        let found = self.find_invalid();
-                        Ok(self.begin_scan(found))
-                    }
+                    // EBADF a second time: another thread has just closed one more. The next wait finds it.
+                    Some(libc::EINTR | libc::EBADF) => Ok(self.begin_scan(invalid)),
                     _ => Err(Error::Io { call: "pselect6", source: error }),
                 }
             }
