@@ -26,6 +26,7 @@
 //! - [`path`] makes the path of the target safe. [`conditional`], [`range`], [`accept`] and
 //!   [`accept_encoding`] determine which representation, or which part of it, the client requests.
 //! - [`response::Head`] writes the response, with [`multipart`] for several ranges.
+//! - [`text`] skips the byte order mark of a text.
 //! - [`upgrade`] says which protocols a proxy never switches to.
 //! - A client writes its request with a [`request::Writer`]. It reads the reply with a
 //!   [`reply::Reader`] if it forwards the reply, or with a [`reply::Decoder`] if it only measures
@@ -54,6 +55,7 @@ pub mod request;
 pub mod response;
 pub mod status;
 mod syntax;
+pub mod text;
 pub mod upgrade;
 
 pub use limits::Limits;

@@ -1,5 +1,7 @@
 //! Reads a stream of server-sent events, as a subscriber does.
 
+use pollux_http::text::bytes_without_mark;
+
 /// The maximum length of one event, and of one line, in bytes: a client must not store more.
 pub const EVENT_BYTES: usize = 16 << 20;
 
@@ -94,7 +96,7 @@ impl EventReader {
 
     fn take(&mut self, mut line: &[u8]) -> Result<Option<Event>, StreamError> {
         if !std::mem::replace(&mut self.has_begun, true) {
-            line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+            line = bytes_without_mark(line);
         }
         if line.is_empty() {
             return Ok(self.dispatch());

@@ -5,6 +5,7 @@ use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use pollux_http::{
     output::ByteCounter,
     request::{WriteError, Writer},
+    text::without_mark,
 };
 use std::{fmt, net::SocketAddr, str::FromStr};
 
@@ -216,9 +217,8 @@ impl Targets {
     /// # Errors
     /// The error names the line.
     pub fn parse_file(text: &str, base: Option<&Url>) -> Result<Vec<(Url, f64)>> {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut urls = Vec::new();
-        for (index, line) in text.lines().enumerate() {
+        for (index, line) in without_mark(text).lines().enumerate() {
             let mut words = line.split_whitespace();
             let Some(word) = words.next().filter(|word| !word.starts_with('#')) else { continue };
             let entry = || -> Result<(Url, f64)> {

@@ -7,6 +7,7 @@ use jsonwebtoken::{
     Algorithm, DecodingKey,
     jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyAlgorithm, PublicKeyUse},
 };
+use pollux_http::text::bytes_without_mark;
 use serde_json::{Map, Value};
 use std::fmt;
 
@@ -14,8 +15,6 @@ use std::fmt;
 const SECRET_BYTES: usize = 32;
 /// The beginning of a key in PEM.
 const PEM: &[u8] = b"-----BEGIN ";
-/// What some editors write before a text.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Why a text is no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,7 +78,7 @@ impl KeySet {
     /// The text is none of them, a secret of fewer than 32 bytes, a public key in another form, or a key with which no
     /// signature can be verified.
     pub fn parse(text: &[u8]) -> Result<Self, KeyError> {
-        let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+        let text = bytes_without_mark(text);
         let trimmed = text.trim_ascii();
         if trimmed.starts_with(b"{") {
             return Self::from_json(trimmed);
@@ -102,7 +101,7 @@ impl KeySet {
     /// # Errors
     /// The text is no JWK set, or none of its keys can verify a signature.
     pub fn parse_jwks(text: &[u8]) -> Result<Self, KeyError> {
-        Self::from_json(text.trim_ascii())
+        Self::from_json(bytes_without_mark(text).trim_ascii())
     }
 
     /// No key: every token is invalid.

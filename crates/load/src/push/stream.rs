@@ -1,6 +1,7 @@
 //! The text of an event stream, line by line (HTML Standard §9.2.6).
 
 use crate::outcome::Failure;
+use pollux_http::text::bytes_without_mark;
 
 /// The longest line that is assembled from pieces.
 const MAX_LINE_BYTES: usize = 16 << 20;
@@ -80,7 +81,7 @@ impl Rest {
     /// The first line of a stream may begin with a byte order mark.
     fn without_mark<'a>(&mut self, line: &'a [u8]) -> &'a [u8] {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
-        line.strip_prefix(b"\xef\xbb\xbf").filter(|_| is_first).unwrap_or(line)
+        if is_first { bytes_without_mark(line) } else { line }
     }
 
     fn extend(&mut self, piece: &[u8]) -> Result<(), Failure> {

@@ -6,6 +6,7 @@ use argon2::{
     Argon2,
     password_hash::{PasswordVerifier, phc::PasswordHash},
 };
+use pollux_http::text::without_mark;
 use sha_crypt::ShaCrypt;
 use std::{fmt, path::Path};
 
@@ -64,9 +65,8 @@ impl Users {
 
     fn parse(text: &str) -> anyhow::Result<Self> {
         let mut all: Vec<(Box<str>, Hash)> = Vec::new();
-        // Some editors begin a file with a byte order mark, which is no part of the first name.
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        for (index, line) in text.lines().enumerate() {
+        // A byte order mark is no part of the first name.
+        for (index, line) in without_mark(text).lines().enumerate() {
             let line = line.trim_end();
             if line.is_empty() || line.starts_with('#') {
                 continue;

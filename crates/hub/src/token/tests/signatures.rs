@@ -133,6 +133,11 @@ fn text_before_a_public_key_makes_it_no_secret() {
         assert_eq!(KeySet::parse(public.as_bytes()).unwrap_err(), KeyError::Public, "{public}");
     }
     assert_eq!(KeySet::parse(format!("\u{feff}{jwk}").as_bytes()).unwrap_err(), KeyError::None);
+    // The same file as `--hub-jwks`.
+    assert_eq!(
+        KeySet::parse_jwks(format!("\u{feff}{jwk}").as_bytes()).unwrap_err(),
+        KeyError::None
+    );
     // A secret may begin like DER.
     let secret = [&[0x30, 0x1d][..], SECRET].concat();
     assert!(accepts(&secret, &token("HS256", |message| hs256(&secret, message))));
