@@ -4,6 +4,8 @@ pub(crate) mod census;
 mod counter;
 mod hub;
 pub(crate) mod latency;
+#[cfg(test)]
+mod page_tests;
 pub(crate) mod scoreboard;
 
 pub(crate) use counter::COUNTERS;
@@ -60,7 +62,8 @@ impl Statistics {
         }
     }
 
-    /// Returns the line of JSON that `--json` prints at the end and after each SIGUSR1.
+    /// Returns the line of JSON that `--json` prints at the end and after each SIGUSR1. `docs/statistics.md` explains its
+    /// members.
     pub fn to_json(&self, mechanism: &str) -> String {
         let mut line = Map::new();
         line.insert("event".into(), "statistics".into());
