@@ -2,13 +2,13 @@
 
 mod text;
 
-use super::control::{Client, ControlError};
+use super::control::{self, Client, ControlError};
 use pollux_server::admin::{ControlEvent, ControlRequest, ErrorKind, What, text_of};
 use std::{
     ffi::OsString,
     io::{self, BufWriter, Write},
     os::unix::ffi::OsStrExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
@@ -82,6 +82,13 @@ The counters begin with the server. The list explains each of them.";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
+    /// The server's control socket
+    #[arg(long, value_name = "PATH", global = true)]
+    control: Option<PathBuf>,
+    /// Print the server's lines of JSON as they come
+    // With this order it follows --control, before the flags of a subcommand.
+    #[arg(long, global = true, display_order = 0)]
+    json: bool,
     #[command(subcommand)]
     what: Command,
 }
@@ -91,8 +98,6 @@ enum Command {
     /// List the URLs that are stored
     #[command(after_help = LIST_EXAMPLES)]
     List {
-        #[command(flatten)]
-        control: Control,
         /// Only URLs that begin with this text
         #[arg(long, value_name = "URL", default_value = "")]
         prefix: OsString,
@@ -103,8 +108,6 @@ enum Command {
     /// Show what is stored for a URL: fields, variants, and its freshness
     #[command(after_help = SHOW_EXAMPLES)]
     Show {
-        #[command(flatten)]
-        control: Control,
         /// The URL
         url: OsString,
     },
@@ -112,26 +115,11 @@ enum Command {
     #[command(after_help = PURGE_EXAMPLES, override_usage = PURGE_USAGE)]
     Purge {
         #[command(flatten)]
-        control: Control,
-        #[command(flatten)]
         what: PurgeArgs,
     },
     /// Print the counters by outcome
     #[command(after_help = STATS_EXAMPLES)]
-    Stats {
-        #[command(flatten)]
-        control: Control,
-    },
-}
-
-#[derive(clap::Args)]
-struct Control {
-    /// The server's control socket
-    #[arg(long, value_name = "PATH")]
-    control: PathBuf,
-    /// Print the server's lines of JSON as they come
-    #[arg(long)]
-    json: bool,
+    Stats,
 }
 
 #[derive(clap::Args)]
@@ -155,15 +143,13 @@ const NO_SERVER: u8 = 3;
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let (control, request) = match args.what {
-        Command::List { control, prefix, limit } => {
-            (control, ControlRequest::List { prefix: bytes(&prefix), limit })
-        }
-        Command::Show { control, url } => (control, ControlRequest::Show { url: bytes(&url) }),
-        Command::Purge { control, what } => (control, ControlRequest::Purge { what: what.what() }),
-        Command::Stats { control } => (control, ControlRequest::Statistics),
+    let request = match args.what {
+        Command::List { prefix, limit } => ControlRequest::List { prefix: bytes(&prefix), limit },
+        Command::Show { url } => ControlRequest::Show { url: bytes(&url) },
+        Command::Purge { what } => ControlRequest::Purge { what: what.what() },
+        Command::Stats => ControlRequest::Statistics,
     };
-    match exchange(&control, &request) {
+    match exchange(&control::path_of(args.control)?, args.json, &request) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         // The reader has closed the pipe.
         Err(ControlError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -198,14 +184,14 @@ impl PurgeArgs {
     }
 }
 
-fn exchange(control: &Control, request: &ControlRequest) -> Result<(), ControlError> {
-    let mut client = Client::connect(&control.control)?;
+fn exchange(control: &Path, json: bool, request: &ControlRequest) -> Result<(), ControlError> {
+    let mut client = Client::connect(control)?;
     client.send(request)?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut shown = 0;
     loop {
         let (line, event) = client.event()?;
-        if control.json {
+        if json {
             out.write_all(line.as_bytes()).map_err(ControlError::Output)?;
         }
         match &event {
@@ -214,7 +200,7 @@ fn exchange(control: &Control, request: &ControlRequest) -> Result<(), ControlEr
                 out.flush().map_err(ControlError::Output)?;
                 return Err(ControlError::Rejected(*kind, text::printable(message)));
             }
-            _ if control.json => {}
+            _ if json => {}
             event => text::put(event, shown, &mut out).map_err(ControlError::Output)?,
         }
         shown += 1;

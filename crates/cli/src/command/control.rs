@@ -1,5 +1,6 @@
 //! A client of a server's control socket.
 
+use crate::usage::UsageError;
 use pollux_server::admin::{ControlEvent, ControlRequest, ErrorKind};
 use std::{
     fmt,
@@ -47,6 +48,16 @@ impl fmt::Display for ControlError {
             Self::Output(error) => write!(f, "standard output: {error}"),
         }
     }
+}
+
+/// Returns the path of `--control`. The parser cannot require a flag that may be given before or after the name of a
+/// subcommand.
+///
+/// # Errors
+/// It is missing.
+pub(crate) fn path_of(control: Option<PathBuf>) -> Result<PathBuf, UsageError> {
+    let missing = "--control PATH is missing: name the server's control socket";
+    control.ok_or_else(|| UsageError::new(missing))
 }
 
 /// A connection to a server.

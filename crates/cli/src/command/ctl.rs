@@ -1,7 +1,6 @@
 //! `pollux ctl`: manages a running server.
 
-use super::control::{Client, ControlError};
-use crate::usage::UsageError;
+use super::control::{self, Client, ControlError};
 use pollux_server::admin::{ControlEvent, ControlRequest};
 use std::{
     io::{self, Write},
@@ -10,7 +9,13 @@ use std::{
 };
 
 const EXAMPLES: &str = "\
-The server has to run with `--control PATH`.
+Examples:
+  pollux ctl reload --control /run/pollux/ctl     when files have changed
+  pollux ctl upgrade --control /run/pollux/ctl    when the program has changed
+
+The server has to run with `--control PATH`. Its signals SIGHUP and SIGUSR2 do
+the same, but only these commands wait for the end and print what has changed,
+or why nothing has.
 
 Exit status: 0 when it was done, 1 when the server refused, with its reason on
 standard error: then nothing has changed, except that the access log was opened
@@ -75,9 +80,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Reload => ControlRequest::Reload,
         Command::Upgrade => ControlRequest::Upgrade,
     };
-    let control = args.control.ok_or_else(|| {
-        UsageError::new("--control PATH is missing: name the server's control socket")
-    })?;
+    let control = control::path_of(args.control)?;
     match manage(&control, &request) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(ControlError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {

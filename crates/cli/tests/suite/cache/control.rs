@@ -72,6 +72,24 @@ fn what_is_kept_can_be_listed_and_looked_at() {
 }
 
 #[test]
+fn the_socket_may_be_named_before_the_command_or_after_it() {
+    let expected = "--control /nonexistent/ctl: there is no such socket";
+    for (arguments, status, reason) in [
+        (&["cache", "--control", "/nonexistent/ctl", "list"][..], 3, expected),
+        (&["cache", "--json", "stats", "--control", "/nonexistent/ctl"], 3, expected),
+        (&["ctl", "--control", "/nonexistent/ctl", "reload"], 3, expected),
+        (&["ctl", "reload", "--control", "/nonexistent/ctl"], 3, expected),
+        (&["cache", "list"], 2, "--control PATH is missing"),
+        (&["ctl", "reload"], 2, "--control PATH is missing"),
+    ] {
+        let output = Command::new("timeout").args(["60", BINARY]).args(arguments).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(reason), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
 fn a_purged_response_is_fetched_again() {
     let directory = tempfile::tempdir().unwrap();
     let control = directory.path().join("control");
