@@ -1,16 +1,29 @@
 //! Text on standard output.
 
 use anyhow::Context as _;
-use std::io::{self, Write as _};
+use std::io::{self, StdoutLock, Write as _};
 
-/// Writes a whole text. A reader that closes the pipe early, such as `head`, is not an error.
+/// Prints what `write` writes, at once. Returns false if the reader has closed the pipe early, as `head` does; this is not
+/// an error.
 ///
 /// # Errors
 /// The error of any other failed write.
-pub(crate) fn print_all(text: &str) -> anyhow::Result<()> {
+pub(crate) fn print_with(
+    write: impl FnOnce(&mut StdoutLock<'static>) -> io::Result<()>,
+) -> io::Result<bool> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("standard output"),
+    match write(&mut out).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error),
     }
+}
+
+/// Writes a whole text, as [`print_with`].
+///
+/// # Errors
+/// As there.
+pub(crate) fn print_all(text: &str) -> anyhow::Result<()> {
+    print_with(|out| out.write_all(text.as_bytes())).context("standard output")?;
+    Ok(())
 }

@@ -4,7 +4,7 @@ use super::{
     load::{IdleKindName, header, usage_error},
     tls_client::TrustArgs,
 };
-use crate::{duration, sys::own_file_tables};
+use crate::{duration, print::print_with, sys::own_file_tables};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use pollux_load::{
     config::{IdleConfig, IdleKind},
@@ -17,7 +17,7 @@ use pollux_load::{
     tls::TlsOptions,
 };
 use std::{
-    io::{self, Write},
+    io::Write,
     process::ExitCode,
     sync::atomic::Ordering,
     time::{Duration, Instant},
@@ -160,20 +160,18 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let ranks = ranks::join(&args.ranks, || ranks::idle_task(&plan, args.duration), &stop)?;
     let started_at = Instant::now();
     let on_held = |report| {
-        // A closed standard output is no reason to close the connections.
+        // A lost standard output is no reason to close the connections.
         let _ = show("holding", report, started_at, false, None, args.json);
     };
     let Some(mut ranks) = ranks else {
         let report = load::hold_idle(&plan, args.duration, !args.json, &stop, on_held)?;
-        show("statistics", report, started_at, stop.load(Ordering::Relaxed), None, args.json)
-            .context("standard output")?;
+        show("statistics", report, started_at, stop.load(Ordering::Relaxed), None, args.json)?;
         return all_held(&report);
     };
     let held = ranks::hold_idle(&plan, args.duration, !args.json, &mut ranks, &stop, on_held)?;
     // Rank 0 reports for all ranks; the others have no totals.
     let Some(IdleTotals { idle, ranks, interrupted }) = held else { return Ok(ExitCode::SUCCESS) };
-    show("statistics", idle, started_at, interrupted, Some(&ranks), args.json)
-        .context("standard output")?;
+    show("statistics", idle, started_at, interrupted, Some(&ranks), args.json)?;
     match ranks.fault {
         Some(fault) => bail!("{fault}"),
         None => all_held(&idle),
@@ -214,9 +212,16 @@ fn show(
     interrupted: bool,
     ranks: Option<&RanksReport>,
     json: bool,
-) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    if json {
+) -> Result<()> {
+    print_with(|out| {
+        if !json {
+            output::text::idle(&report, out)?;
+            if let Some(tls) = Handshakes::of(&report, started_at.elapsed()) {
+                let mean_us = Some(tls.mean_us);
+                output::text::handshakes(report.handshakes, tls.per_s, mean_us, out)?;
+            }
+            return ranks.map_or(Ok(()), |ranks| ranks.write(out));
+        }
         let mut line = serde_json::json!({
             "event": event,
             "wanted": report.wanted,
@@ -238,17 +243,10 @@ fn show(
         if let Some(ranks) = ranks {
             line["ranks"] = serde_json::to_value(ranks)?;
         }
-        writeln!(out, "{line}")?;
-    } else {
-        output::text::idle(&report, &mut out)?;
-        if let Some(tls) = Handshakes::of(&report, started_at.elapsed()) {
-            output::text::handshakes(report.handshakes, tls.per_s, Some(tls.mean_us), &mut out)?;
-        }
-        if let Some(ranks) = ranks {
-            ranks.write(&mut out)?;
-        }
-    }
-    out.flush()
+        writeln!(out, "{line}")
+    })
+    .context("standard output")?;
+    Ok(())
 }
 
 #[cfg(test)]

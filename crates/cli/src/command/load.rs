@@ -3,11 +3,11 @@
 mod push;
 
 use super::tls_client::TlsLoadArgs;
-use crate::{duration, message::say, sys::own_file_tables};
+use crate::{duration, message::say, print::print_with, sys::own_file_tables};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use pollux_load::{
-    Config, EXIT_INVALID, EXIT_NOTHING, Report,
+    Config, EXIT_INVALID, EXIT_NOTHING,
     config::{Closing, Expectation, IdleConfig, IdleKind, Pace, Share},
     output,
     ranks::{self, MpiChoice, Ranks},
@@ -18,7 +18,7 @@ use pollux_load::{
 };
 use std::{
     fs,
-    io::{self, Write},
+    io::{self, StdoutLock},
     ops::RangeInclusive,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -484,7 +484,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         },
     };
     // A full disk must not lose the report, nor a lost standard output the log.
-    let shown = show(&report, args.json);
+    let shown = show(args.json, report.invalid_reason.as_deref(), |out| match args.json {
+        true => output::json::write(&report, out),
+        false => output::text::write(&report, out),
+    });
     if let Some((path, file)) = log {
         output::hdr::write(&report, io::BufWriter::new(file))
             .with_context(|| format!("--hdr {}", path.display()))?;
@@ -504,15 +507,15 @@ pub(super) fn usage_error(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-fn show(report: &Report, json: bool) -> Result<()> {
-    let mut out = io::stdout().lock();
-    let written = if json {
-        output::json::write(report, &mut out)
-    } else {
-        output::text::write(report, &mut out)
-    };
-    written.and_then(|()| out.flush()).context("standard output")?;
-    if let (true, Some(reason)) = (json, &report.invalid_reason) {
+/// Prints a report with `write`. The reason why a run is invalid is a part of the text; beside a JSON document it is a
+/// message.
+fn show(
+    json: bool,
+    invalid_reason: Option<&str>,
+    write: impl FnOnce(&mut StdoutLock<'static>) -> io::Result<()>,
+) -> Result<()> {
+    print_with(write).context("standard output")?;
+    if let (true, Some(reason)) = (json, invalid_reason) {
         say(format_args!("pollux: invalid run: {reason}"));
     }
     Ok(())

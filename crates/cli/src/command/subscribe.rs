@@ -4,6 +4,7 @@ use super::tls_client::TrustArgs;
 use crate::{
     hub_client::{Connection, HubAddress, UntrustedError, authorization},
     message::say,
+    print::print_with,
 };
 use anyhow::bail;
 use clap::ArgAction;
@@ -94,7 +95,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     loop {
         match reader.read() {
-            Ok(End::Count) => return Ok(ExitCode::SUCCESS),
+            Ok(End::Count | End::Reader) => return Ok(ExitCode::SUCCESS),
             Ok(End::Refusal(why)) => bail!(why),
             // A hub that stops ends its streams; when a hub fails, its streams are lost.
             Ok(End::Stream) => {}
@@ -115,6 +116,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 enum End {
     /// The requested number of updates has been received.
     Count,
+    /// The reader of standard output has closed the pipe.
+    Reader,
     /// The hub has ended the stream.
     Stream,
     /// The hub refuses further requests.
@@ -167,7 +170,9 @@ impl Reader {
         let mut events = EventReader::new(self.last_id.as_deref());
         while let Some(content) = connection.content()? {
             for event in events.read(&content)? {
-                self.print(&event)?;
+                if !self.print(&event)? {
+                    return Ok(End::Reader);
+                }
                 self.left = self.left.map(|left| left.saturating_sub(1));
                 if self.left == Some(0) {
                     return Ok(End::Count);
@@ -181,15 +186,15 @@ impl Reader {
         Ok(End::Stream)
     }
 
-    fn print(&self, event: &Event) -> Result<(), OutputError> {
-        let mut stdout = io::stdout().lock();
+    /// Prints an update. Returns false if nobody reads it.
+    fn print(&self, event: &Event) -> Result<bool, OutputError> {
         let Event { id, name, data } = event;
         let text = if self.json {
             serde_json::json!({"id": id, "type": name, "data": data}).to_string()
         } else {
             data.clone()
         };
-        writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(OutputError)
+        print_with(|out| writeln!(out, "{text}")).map_err(OutputError)
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod layout;
 
-use crate::terminal;
+use crate::{print::print_with, terminal};
 use anyhow::{Context, bail};
 use pollux_server::config::Listen;
 use std::{
@@ -52,12 +52,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     loop {
         let figures = next(&mut events).with_context(|| format!("pollux top {}", args.address))?;
         let text = layout::text(&figures, terminal::width());
-        let mut stdout = io::stdout().lock();
         let start = if moves { HOME } else { "" };
-        writeln!(stdout, "{start}{text}")
-            .and_then(|()| stdout.flush())
-            .context("standard output")?;
-        if args.once {
+        let has_reader =
+            print_with(|out| writeln!(out, "{start}{text}")).context("standard output")?;
+        if args.once || !has_reader {
             return Ok(ExitCode::SUCCESS);
         }
     }

@@ -111,6 +111,20 @@ fn what_is_pushed_is_printed() {
     assert_eq!((&lines[1]["data"], &lines[1]["type"]), (&"two".into(), &"t".into()));
 }
 
+/// As in `pollux subscribe URL --topic a | head -1`.
+#[test]
+fn a_reader_that_closes_the_pipe_ends_the_subscription() {
+    let (_directory, server) = serve(&[]);
+    assert!(push(&server, &["--topic", "a", "--data", "one"]).output().unwrap().status.success());
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut subscribe = Command::new("timeout");
+    subscribe.args(["60", BINARY, "subscribe", &format!("http://{}", server.address())]);
+    subscribe.args(["--topic", "a", "--last-event-id", "earliest"]);
+    let output = subscribe.stdout(writer).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
 #[test]
 fn a_refusal_is_reported() {
     let (directory, server) = serve(&["--hub-max-update", "100"]);

@@ -1,6 +1,7 @@
 //! The command line in a real terminal of 80×24 (a pty), with and without colour, and without a
 //! terminal.
 
+use crate::load_server::Server;
 use std::{
     fs,
     io::Read,
@@ -315,12 +316,22 @@ fn a_terminal_sees_progress_which_is_gone_at_the_end() {
 /// As in `pollux doctor --json | head -1`.
 #[test]
 fn a_reader_that_closes_the_pipe_is_no_error() {
-    let commands: [&[&str]; 5] = [
+    let server = Server::good("hello");
+    let (url, address) = (server.url("/x").to_string(), server.address.to_string());
+    let load = |format| {
+        let run = ["load", &url, "-n", "3", "-c", "1", "--max-lag", "1h", "--max-starved", "100%"];
+        [&run[..], format].concat()
+    };
+    let (json, text) = (load(&["--json"]), load(&[]));
+    let commands: [&[&str]; 8] = [
         &["doctor"],
         &["doctor", "--json"],
         &["config", "schema"],
         &["generate", "completions", "bash"],
         &["lab", "list"],
+        &json,
+        &text,
+        &["idle", &address, "-c", "1", "-z", "10ms", "--json"],
     ];
     for command in commands {
         let (reader, writer) = std::io::pipe().unwrap();

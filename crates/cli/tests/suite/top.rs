@@ -21,6 +21,13 @@ fn figures_are_shown_once() {
     for _ in 0..3 {
         assert_eq!(server.client().get("/").text(), "a");
     }
+    // As in `pollux top ADDRESS | head -1`, which ends without a message.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let closed =
+        Command::new("timeout").args(["60", BINARY, "top", &admin]).stdout(writer).output();
+    let closed = closed.unwrap();
+    assert!(closed.status.success() && closed.stderr.is_empty(), "{closed:?}");
     let output = top(&[&admin, "--once"]);
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();

@@ -1,11 +1,12 @@
 //! `pollux load --subscribe`.
 
-use super::{Args, EXIT_INVALID, EXIT_NOTHING, header, say, usage_error};
+use super::{Args, EXIT_INVALID, EXIT_NOTHING, header, show, usage_error};
+use crate::print::print_with;
 use anyhow::{Context, Result};
 use pollux_hub::topic::WELL_KNOWN;
 use pollux_load::{
     output,
-    push::{self, PublishOptions, PushConfig, PushReport},
+    push::{self, PublishOptions, PushConfig},
     ranks::{self, Ranks},
     target::Url,
 };
@@ -87,11 +88,9 @@ pub(super) fn run(mut args: Args, subscribers: usize) -> Result<ExitCode> {
     let report = match &mut ranks {
         None => push::run(&config, &stop, |moment| {
             if args.json {
-                // A closed standard output does not end the run; the error is reported with the
+                // A lost standard output does not end the run; the error is reported with the
                 // report.
-                let mut out = io::stdout().lock();
-                let _ = writeln!(out, r#"{{"event":"{}"}}"#, moment.name());
-                let _ = out.flush();
+                let _ = print_with(|out| writeln!(out, r#"{{"event":"{}"}}"#, moment.name()));
             }
         })?,
         Some(ranks) => match ranks::run_push(&config, ranks, &stop)? {
@@ -101,7 +100,10 @@ pub(super) fn run(mut args: Args, subscribers: usize) -> Result<ExitCode> {
         },
     };
     // As in `pollux load`, neither failure loses the other output.
-    let shown = show(&report, args.json);
+    let shown = show(args.json, report.invalid_reason.as_deref(), |out| match args.json {
+        true => output::json::write(&report, out),
+        false => output::text::push(&report, out),
+    });
     if let Some((path, file)) = log {
         output::hdr::write_push(&report, io::BufWriter::new(file))
             .with_context(|| format!("--hdr {}", path.display()))?;
@@ -150,18 +152,4 @@ fn config(args: &Args, subscribers: usize) -> Result<PushConfig> {
         quiet_time: push.quiet_time,
         ..config
     })
-}
-
-fn show(report: &PushReport, json: bool) -> Result<()> {
-    let mut out = io::stdout().lock();
-    let written = if json {
-        output::json::write(report, &mut out)
-    } else {
-        output::text::push(report, &mut out)
-    };
-    written.and_then(|()| out.flush()).context("standard output")?;
-    if let (true, Some(reason)) = (json, &report.invalid_reason) {
-        say(format_args!("pollux: invalid run: {reason}"));
-    }
-    Ok(())
 }
