@@ -5,6 +5,7 @@ mod faults;
 mod seam;
 mod service;
 mod stores;
+mod transfer;
 
 use super::{blocking::Blocking, event::Engine, resolver::silence};
 use crate::{

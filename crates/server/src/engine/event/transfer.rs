@@ -309,8 +309,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         self.clients += 1;
         self.worker.counters.add(Counter::Accepted, 1);
         if !connection.stream.is_empty() {
-            self.take_over_stream(transport, token, &connection);
-            return true;
+            return self.take_over_stream(transport, token, &connection);
         }
         let client = Peer::Client(Connection::resumed(connection.requests));
         let slot = self.table.insert(transport, token, client);
@@ -327,13 +326,13 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
     }
 
     /// Takes over a stream. The stream is closed if the service cannot continue it; its client then
-    /// connects again.
+    /// connects again. Returns whether it was taken.
     fn take_over_stream(
         &mut self,
         transport: Transport,
         token: Token,
         connection: &IdleConnection,
-    ) {
+    ) -> bool {
         let Token { fd, generation } = token;
         let framing = if connection.is_chunked { Framing::Chunked } else { Framing::Close };
         let stream = Peer::Stream(Stream::new(0, framing));
@@ -349,10 +348,12 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                     stream.number = adopted;
                 }
                 self.transfers.consider(fd);
+                true
             }
             None => {
                 self.close_socket(fd);
                 self.client_has_gone(fd);
+                false
             }
         }
     }

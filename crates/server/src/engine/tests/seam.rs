@@ -4,7 +4,7 @@
 use super::service::Tester;
 use crate::{
     engine::{
-        control::{Inbox, Remote},
+        control::{Inbox, Remote, WorkerCommand},
         event::Engine,
     },
     protocol::rules::Rules,
@@ -26,7 +26,7 @@ use std::{
     cell::{Cell, RefCell},
     io,
     net::SocketAddr,
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
@@ -217,6 +217,11 @@ impl Worker {
             Ok(WorkerResults { statistics, most_begun: MOST_BEGUN.get() })
         });
         Self { address, remote, thread }
+    }
+
+    /// Takes over the connections that arrive on this channel.
+    pub(super) fn adopt(&self, channel: &impl AsFd) {
+        self.remote.give(WorkerCommand::Adopt, channel.as_fd()).unwrap();
     }
 
     /// Requests the current statistics.
