@@ -64,14 +64,20 @@ pub fn find_module() -> anyhow::Result<PathBuf> {
 }
 
 /// The sources of the module below `sources`, which a package has installed for DKMS; of several
-/// versions the last by name.
+/// versions the newest.
 fn for_dkms(sources: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(sources).ok()?.flatten().map(|entry| entry.path());
     let is_version = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with(FOR_DKMS.1) && is_module(path)
     };
-    entries.filter(is_version).max()
+    entries.filter(is_version).max_by_key(|path| (numbers(path), path.clone()))
+}
+
+/// The numbers in a directory's name, which order versions: by its text 1.9 would be newer than 1.10.
+fn numbers(path: &Path) -> Vec<u64> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
 }
 
 fn is_module(directory: &Path) -> bool {
@@ -233,6 +239,11 @@ mod tests {
             fs::write(sources.path().join(name).join("Kbuild"), "").unwrap();
         }
         assert_eq!(for_dkms(sources.path()), Some(sources.path().join("devpoll-1.0")));
+        for name in ["devpoll-1.9", "devpoll-1.10", "devpoll-1.10.1"] {
+            fs::create_dir(sources.path().join(name)).unwrap();
+            fs::write(sources.path().join(name).join("Kbuild"), "").unwrap();
+            assert_eq!(for_dkms(sources.path()), Some(sources.path().join(name)));
+        }
     }
 
     #[test]
