@@ -3,8 +3,9 @@
 //!
 //! A service never knows which engine, architecture, transport or protocol version drives it, and
 //! none of these knows which service it drives. A service does no I/O on sockets. It answers
-//! through a [`ResponseWriter`], requests connections, timers and names through the [`Reactor`] of
-//! its context, and learns the outcome from an [`Event`].
+//! through a [`ResponseWriter`], sets timers and wakes exchanges through the [`Reactor`] of its context, and learns the
+//! outcome from an [`Event`]. Connections to other servers, names, hand-over and hub streams are for the services of this
+//! crate only: their events never reach another service, which needs a thread of its own to use other servers.
 //!
 //! # A service in ten lines
 //!
