@@ -19,10 +19,7 @@ pub use core_dumps::exclude_memory_from_core_dumps;
 pub use domain::Domain;
 
 use crate::{
-    config::{
-        Accepting, Architecture, Listen, LogTarget, MechanismChoice, POOL_DEFAULT, SandboxMode,
-        UserSpec,
-    },
+    config::{Accepting, Architecture, Listen, LogTarget, MechanismChoice, SandboxMode, UserSpec},
     settings::Settings,
     transport::{early, inherited, role::Role},
     upgrade::{launcher, predecessor::Predecessor},
@@ -270,7 +267,7 @@ fn bind(config: &Settings) -> anyhow::Result<()> {
     let (count, shares) = match config.architecture {
         Architecture::Event => (config.workers, config.workers > 1),
         _ if config.accepting == Some(Accepting::Reuseport) => {
-            (config.pool.unwrap_or(POOL_DEFAULT), true)
+            (config.pool_size().unwrap_or(1), true)
         }
         _ => (1, false),
     };

@@ -13,7 +13,7 @@ use crate::{
         Assignment, HubNews, Plan, Processes, Threads, limits,
         worker::{Ends, MakeService, Worker, WorkerInfo, WorkerTask},
     },
-    config::{Accepting, Architecture, HubConfig, Listen, POOL_DEFAULT, PROCESSES_DEFAULT},
+    config::{Accepting, Architecture, HubConfig, Listen, PROCESSES_DEFAULT},
     engine::{control::total, event::Replace},
     log::{self, Log, LogProcess},
     protocol::rules::Rules,
@@ -179,7 +179,7 @@ impl Server {
             Some(path) => Some(Operator::start(path, caches.clone(), tasks.clone())?),
             None => None,
         };
-        let pool = config.pool.unwrap_or(POOL_DEFAULT);
+        let pool = config.pool_size().unwrap_or(1);
         if let Some(assignment) = Assignment::of(config.architecture, pool) {
             let server = Self::start_workers(config, assignment, at_end)?;
             return Ok(Self { caches, tasks, operator, ..server });

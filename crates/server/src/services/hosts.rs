@@ -11,7 +11,7 @@ use super::{
     site::{Contents, Tree},
 };
 use crate::{
-    config::{Architecture, POOL_DEFAULT},
+    config::Architecture,
     protocol::rules::Rules,
     reactor::{ClientId, ExchangeId, Reactor},
     service::{
@@ -239,12 +239,7 @@ impl HostSite {
 /// Returns the bytes of memory and the open files that a worker may cache of a site that is not the default one.
 fn share_of_site(config: &Settings, host: &VirtualHost) -> (u64, u64) {
     // Heads differ from site to site, so contents are not shared: each worker has an equal part of the memory.
-    let workers = if config.architecture.has_pool() {
-        let pool = config.pool.unwrap_or(POOL_DEFAULT);
-        config.max_connections.map_or(pool, |most| pool.min(most))
-    } else {
-        config.workers
-    };
+    let workers = config.pool_size().unwrap_or(config.workers);
     let (sites, workers) = (config.hosts.len() as u64 + 1, workers.max(1) as u64);
     // The default site of a worker that serves one connection has only a small cache and no open files.
     let most = config.site.cache_bytes / sites;
@@ -509,6 +504,7 @@ fn compare(known: &[u8], name: &[u8]) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::POOL_DEFAULT;
 
     /// Regression: a pool of the default size counted as one worker, and a worker of one connection had as much
     /// memory for each further site as for the default one, and open files besides.

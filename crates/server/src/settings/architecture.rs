@@ -2,7 +2,8 @@
 
 use super::Settings;
 use crate::config::{
-    Accepting, Architecture, Discipline, Listen, MechanismChoice, ONLY_FILES, POOL_MAX,
+    Accepting, Architecture, Discipline, Listen, MechanismChoice, ONLY_FILES, POOL_DEFAULT,
+    POOL_MAX,
 };
 
 impl Settings {
@@ -72,6 +73,14 @@ impl Settings {
             );
         }
         Ok(())
+    }
+
+    /// Returns the number of workers in the pool; `None` for an architecture without a pool. If the limit of open files
+    /// leaves no room for so many threads, the pool becomes smaller.
+    pub(crate) fn pool_size(&self) -> Option<usize> {
+        let pool = self.pool.unwrap_or(POOL_DEFAULT);
+        let size = self.max_connections.map_or(pool, |most| pool.min(most));
+        self.architecture.has_pool().then_some(size)
     }
 
     /// Returns how workers get their connections.
