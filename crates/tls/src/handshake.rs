@@ -1,4 +1,13 @@
 //! A handshake, driven through rustls' unbuffered interface; it results in a [`Session`].
+//!
+//! rustls decides about the handshake. This module passes it one record at a time, and before that it refuses the few
+//! records that the RFCs forbid and rustls accepts. It also makes the alerts that rustls does not make.
+
+mod alerts;
+mod checks;
+mod client_hello;
+#[cfg(test)]
+mod tests;
 
 use crate::{
     Error, Role, Session, Suite,
@@ -7,6 +16,8 @@ use crate::{
     record::{EXPANSION_MAX_TLS12, HEADER_LEN, PLAINTEXT_MAX},
     session::Direction,
 };
+use alerts::{DECODE_ERROR, FATAL, Fault, UNEXPECTED_MESSAGE, is_alert};
+use client_hello::ClientHello;
 use rustls::{
     ClientConfig, ConnectionTrafficSecrets, ExtractedSecrets, ServerConfig,
     client::{ClientConnectionData, UnbufferedClientConnection},
@@ -42,6 +53,16 @@ pub struct Handshake {
     is_plain: bool,
     /// Whether the peer's first message names a version before TLS 1.2.
     is_old: bool,
+    /// The client's last hello; `None` on the client's side, and if the hello was not in one record.
+    hello: Option<ClientHello>,
+    /// Whether the peer has sent change_cipher_spec: behind it the records of TLS 1.2 are encrypted.
+    has_changed_cipher: bool,
+    /// The number of bytes of early data that were skipped.
+    skipped: usize,
+    /// Whether a message of the client was encrypted: no early data follows it.
+    has_opened: bool,
+    /// Whether the last record is encrypted and has no content.
+    is_empty: bool,
 }
 
 enum Connection {
@@ -65,9 +86,12 @@ pub enum HandshakeError {
     PlainHttp,
     /// The handshake is longer than its maximum.
     TooLong,
-    /// The peer closed the connection without an alert. [`Handshake`] cannot detect that; its user
-    /// reports it.
+    /// The peer ended the connection, by close_notify or without an alert. [`Handshake`] cannot detect the latter; its
+    /// user reports it.
     Closed,
+    /// A record or a hello that rustls would accept is not allowed; the text says why. The alert for the peer is in the
+    /// output.
+    Refused(&'static str),
     /// rustls' reason. The alert for the peer is in the output.
     Tls(rustls::Error),
 }
@@ -78,6 +102,7 @@ impl fmt::Display for HandshakeError {
             Self::PlainHttp => f.write_str("the client speaks plain HTTP on a TLS port"),
             Self::TooLong => f.write_str("the TLS handshake is longer than any may be"),
             Self::Closed => f.write_str("the peer closed the connection during the TLS handshake"),
+            Self::Refused(reason) => write!(f, "the TLS handshake failed: {reason}"),
             Self::Tls(error) => write!(f, "the TLS handshake failed: {error}"),
         }
     }
@@ -180,6 +205,11 @@ impl Handshake {
             secrets: TrafficSecrets::default(),
             is_plain: true,
             is_old: false,
+            hello: None,
+            has_changed_cipher: false,
+            skipped: 0,
+            has_opened: false,
+            is_empty: false,
         }
     }
 
@@ -203,52 +233,38 @@ impl Handshake {
         self.input.extend_from_slice(input);
         self.total += input.len();
         let is_first = self.total == input.len();
-        if is_first && matches!(self.connection, Connection::Server(_)) && is_plain_http(input) {
+        if is_first && self.is_server() && is_plain_http(input) {
             return Err(HandshakeError::PlainHttp);
         }
         if self.records == 0 {
-            self.is_old = is_old_hello(&self.input);
+            self.is_old = alerts::is_old_hello(&self.input);
         }
         loop {
             let start = out.len();
             let result = self.process(out);
-            self.is_plain &= is_plain(&out[start..]);
-            let is_handshaking = match result {
-                Ok(is_handshaking) => is_handshaking,
+            self.is_plain &= alerts::is_plain(&out[start..], self.is_server());
+            match result {
+                Ok(true) if self.is_empty => {
+                    let fault = Fault::Refused(UNEXPECTED_MESSAGE, "an empty handshake record");
+                    return Err(self.refuse(fault, out));
+                }
+                Ok(true) => {}
+                Ok(false) => return Ok(Progress::Complete),
                 Err(error) => {
                     let before_alert = out.len();
                     self.collect_alert(out);
-                    if self.is_old && lacks_signature_algorithms(&error) {
-                        // rustls misses the extension before it looks at the version.
-                        out.truncate(start);
-                        out.extend(plain_alert(PROTOCOL_VERSION));
-                    } else if self.is_plain
-                        && (out.len() == before_alert || is_fault_of_header(&error))
-                    {
-                        // For some errors rustls makes no alert, and for these faults another one.
-                        out.truncate(before_alert);
-                        out.extend(missing_alert(&error).into_iter().flatten());
-                    }
+                    self.correct_alert(&error, start, before_alert, out);
                     return Err(HandshakeError::Tls(error));
                 }
-            };
-            if !is_handshaking {
-                return Ok(Progress::Complete);
             }
-            // rustls gets one record at a time, so that it never opens a record after the handshake.
-            let unseen = &self.input[self.offered..];
-            match record_len(unseen) {
-                Some(len) if unseen.len() >= len => self.offered += len,
-                // rustls refuses such a record by its header, so the rest of the record is not needed.
-                Some(len) if len > HANDSHAKE_RECORD_MAX => self.offered = self.input.len(),
-                _ => break,
+            match self.offer_record() {
+                Ok(true) => self.records += 1,
+                Ok(false) => break,
+                Err(fault) => return Err(self.refuse(fault, out)),
             }
-            self.records += 1;
         }
         if self.input.len() > HANDSHAKE_BYTES_MAX || self.total > HANDSHAKE_TOTAL_MAX {
-            if self.is_plain {
-                out.extend(plain_alert(DECODE_ERROR));
-            }
+            self.put_alert([FATAL, DECODE_ERROR], out);
             return Err(HandshakeError::TooLong);
         }
         // A handshake may last as long as its user allows, and the peer chooses how much arrives at once.
@@ -278,9 +294,7 @@ impl Handshake {
             Connection::Server(c) => drive(&mut **c, offered, out),
             Connection::Client(c) => drive(&mut **c, offered, out),
         };
-        let TrafficSecrets { client, server } = capture::take();
-        self.secrets.client = client.or(self.secrets.client.take());
-        self.secrets.server = server.or(self.secrets.server.take());
+        self.secrets.add(capture::take());
         self.input.drain(..discard);
         self.offered -= discard;
         result?;
@@ -402,90 +416,6 @@ fn encode_until_alert<P: Process>(connection: &mut P, input: &mut [u8], out: &mu
         if is_alert(&out[start..]) {
             return;
         }
-    }
-}
-
-const UNEXPECTED_MESSAGE: u8 = 10;
-const RECORD_OVERFLOW: u8 = 22;
-const ILLEGAL_PARAMETER: u8 = 47;
-const DECODE_ERROR: u8 = 50;
-const PROTOCOL_VERSION: u8 = 70;
-
-/// A fatal alert that is not encrypted.
-fn plain_alert(description: u8) -> [u8; 7] {
-    [21, 3, 3, 0, 2, 2, description]
-}
-
-/// Whether the type or the length in a record's header is wrong.
-fn is_fault_of_header(error: &rustls::Error) -> bool {
-    use rustls::{
-        Error,
-        InvalidMessage::{InvalidContentType, MessageTooLarge},
-    };
-    matches!(error, Error::InvalidMessage(InvalidContentType | MessageTooLarge))
-}
-
-/// The alert for an error for which rustls makes none, or the right alert for a fault of a record's header, for which
-/// rustls makes a wrong one.
-fn missing_alert(error: &rustls::Error) -> Option<[u8; 7]> {
-    use rustls::{Error, InvalidMessage, PeerMisbehaved};
-    Some(plain_alert(match error {
-        // These are faults of a record's header: its type (RFC 8446 §5, RFC 5246 §6) and its length (RFC 8446 §5.1).
-        Error::InvalidMessage(InvalidMessage::InvalidContentType) => UNEXPECTED_MESSAGE,
-        Error::InvalidMessage(InvalidMessage::MessageTooLarge) => RECORD_OVERFLOW,
-        Error::InvalidMessage(_) => DECODE_ERROR,
-        Error::InappropriateMessage { .. }
-        | Error::InappropriateHandshakeMessage { .. }
-        | Error::PeerMisbehaved(PeerMisbehaved::MessageInterleavedWithHandshakeMessage) => {
-            UNEXPECTED_MESSAGE
-        }
-        Error::PeerMisbehaved(_) => ILLEGAL_PARAMETER,
-        // The peer has sent an alert itself, or the error is this end's fault.
-        _ => return None,
-    }))
-}
-
-/// Whether rustls refuses a hello because it has no extension signature_algorithms.
-fn lacks_signature_algorithms(error: &rustls::Error) -> bool {
-    use rustls::{Error, PeerIncompatible};
-    matches!(error, Error::PeerIncompatible(PeerIncompatible::SignatureAlgorithmsExtensionRequired))
-}
-
-/// Whether the input begins with a ClientHello of a version before TLS 1.2. A client without TLS 1.2
-/// sends no signature_algorithms, and must get the alert protocol_version (RFC 5246 appendix E.1).
-fn is_old_hello(input: &[u8]) -> bool {
-    /// The header of the record, and the type and length of the message.
-    const VERSION_AT: usize = HEADER_LEN + 4;
-    const HANDSHAKE: u8 = 22;
-    const CLIENT_HELLO: u8 = 1;
-    const TLS12: [u8; 2] = [3, 3];
-    input.first() == Some(&HANDSHAKE)
-        && input.get(HEADER_LEN) == Some(&CLIENT_HELLO)
-        && input.get(VERSION_AT..VERSION_AT + 2).is_some_and(|version| version < &TLS12[..])
-}
-
-/// Whether records that rustls wants to send are unencrypted messages: from change_cipher_spec on they
-/// may be encrypted.
-fn is_plain(mut records: &[u8]) -> bool {
-    const HANDSHAKE: u8 = 22;
-    while let (Some(&kind), Some(len)) = (records.first(), record_len(records)) {
-        if kind != HANDSHAKE {
-            return false;
-        }
-        records = records.get(len..).unwrap_or_default();
-    }
-    true
-}
-
-/// Whether a record is an alert: by its type or, where TLS 1.3 hides the type, by its length (2 bytes,
-/// the inner type and the tag), which no other message of a handshake has.
-fn is_alert(record: &[u8]) -> bool {
-    const ALERT: u8 = 21;
-    const APPLICATION_DATA: u8 = 23;
-    match record.first() {
-        Some(&ALERT) => true,
-        Some(&APPLICATION_DATA) => record.len() == 5 + 2 + 1 + 16,
-        _ => false,
     }
 }
 

@@ -162,7 +162,11 @@ impl Session {
         len
     }
 
-    fn seal_control(
+    /// Seals a record of the record layer's own. Returns its length.
+    ///
+    /// # Panics
+    /// If `out` has less than [`CONTROL_RECORD_MAX`] bytes, or close_notify has been sealed.
+    pub(crate) fn seal_control(
         &mut self,
         keys: &mut Keys,
         kind: ContentType,

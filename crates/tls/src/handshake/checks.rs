@@ -1,0 +1,197 @@
+//! What this crate checks in a handshake beside rustls, and the alerts for it.
+
+use super::{
+    Connection, HANDSHAKE_RECORD_MAX, Handshake, HandshakeError,
+    alerts::{
+        self, ALERT, APPLICATION_DATA, BAD_RECORD_MAC, CHANGE_CIPHER_SPEC, CLOSE_NOTIFY, FATAL,
+        Fault, HANDSHAKE, RECORD_OVERFLOW, UNEXPECTED_MESSAGE, WARNING,
+    },
+    client_hello::ClientHello,
+};
+use crate::{
+    CONTROL_RECORD_MAX, Error, Role, Session, Suite,
+    keys::Secret,
+    record::{ContentType, EXPANSION_MAX_TLS13, HEADER_LEN, PLAINTEXT_MAX, TAG_LEN},
+    session::Direction,
+};
+use rustls::ProtocolVersion;
+
+/// How many bytes of early data are skipped, which is refused: as much as one record has. Servers that accept early
+/// data permit 2^14 bytes.
+const EARLY_DATA_MAX: usize = HEADER_LEN + PLAINTEXT_MAX + EXPANSION_MAX_TLS13;
+/// The body of an encrypted record of TLS 1.3 without content and padding: the inner type and the tag.
+const EMPTY_BODY: usize = 1 + TAG_LEN;
+
+impl Handshake {
+    pub(super) fn is_server(&self) -> bool {
+        matches!(self.connection, Connection::Server(_))
+    }
+
+    /// Whether this end is a server of TLS 1.3 that has sent all of its messages.
+    fn has_answered_tls13(&self) -> bool {
+        self.is_server() && self.secrets.server.is_some()
+    }
+
+    /// Offers the next record to rustls, if it is complete: rustls gets one record at a time, so that it never opens a
+    /// record after the handshake. Early data is skipped instead. Returns whether there was a record.
+    ///
+    /// # Errors
+    /// The record is not allowed.
+    pub(super) fn offer_record(&mut self) -> Result<bool, Fault> {
+        let unseen = &self.input[self.offered..];
+        let Some(&[kind, _, _, high, low]) = unseen.first_chunk::<HEADER_LEN>() else {
+            return Ok(false);
+        };
+        let body_len = usize::from(u16::from_be_bytes([high, low]));
+        // Checked before the record is complete: a record that will be refused needs no further bytes.
+        self.check_header(kind, body_len)?;
+        let len = HEADER_LEN + body_len;
+        if len > HANDSHAKE_RECORD_MAX {
+            // rustls refuses such a record by its header, so the rest of the record is not needed.
+            self.offered = self.input.len();
+            return Ok(true);
+        }
+        let Some(record) = unseen.get(..len) else { return Ok(false) };
+        // While rustls keeps a part of a message, no other message begins.
+        if self.offered == 0 {
+            if kind == HANDSHAKE && self.expects_hello() {
+                self.hello = ClientHello::read(&record[HEADER_LEN..]);
+                if let Some(fault) = self.hello.and_then(ClientHello::fault) {
+                    return Err(fault);
+                }
+            }
+            if !self.has_changed_cipher && alerts::is_close_notify(record) {
+                return Err(Fault::Closed);
+            }
+        }
+        if kind == APPLICATION_DATA && self.may_be_early_data() {
+            if !self.is_of_handshake(record) {
+                self.skipped += len;
+                if self.skipped > EARLY_DATA_MAX {
+                    return Err(Fault::Refused(BAD_RECORD_MAC, "too much early data"));
+                }
+                // Otherwise rustls would keep the record, and count it again with each later one.
+                self.input.drain(self.offered..self.offered + len);
+                return Ok(true);
+            }
+            self.has_opened = true;
+        }
+        self.has_changed_cipher |= kind == CHANGE_CIPHER_SPEC;
+        // With early data, rustls may have skipped such a record.
+        let has_early_data = self.hello.is_none_or(|hello| hello.offers_early_data);
+        self.is_empty = kind == APPLICATION_DATA
+            && body_len == EMPTY_BODY
+            && self.has_answered_tls13()
+            && !has_early_data;
+        self.offered += len;
+        Ok(true)
+    }
+
+    /// Checks the parts of a record's header that rustls does not check, or reports by another alert.
+    fn check_header(&self, kind: u8, body_len: usize) -> Result<(), Fault> {
+        let max = match kind {
+            CHANGE_CIPHER_SPEC | ALERT | HANDSHAKE if !self.has_changed_cipher => PLAINTEXT_MAX,
+            APPLICATION_DATA if self.has_answered_tls13() => PLAINTEXT_MAX + EXPANSION_MAX_TLS13,
+            _ => usize::MAX,
+        };
+        if body_len > max {
+            return Err(Fault::Refused(RECORD_OVERFLOW, "a record is longer than allowed"));
+        }
+        // An alert may be unencrypted, of a client that cannot read this end's messages.
+        let may_follow = matches!(kind, CHANGE_CIPHER_SPEC | ALERT | APPLICATION_DATA);
+        if self.has_answered_tls13() && !may_follow {
+            return Err(Fault::Refused(UNEXPECTED_MESSAGE, "a record that is not encrypted"));
+        }
+        Ok(())
+    }
+
+    /// Whether a message of the client that begins now is a hello, as far as this end knows.
+    fn expects_hello(&self) -> bool {
+        let Connection::Server(connection) = &self.connection else { return false };
+        self.secrets.server.is_none()
+            && connection.protocol_version() != Some(ProtocolVersion::TLSv1_2)
+    }
+
+    fn may_be_early_data(&self) -> bool {
+        let offers = self.hello.is_some_and(|hello| hello.offers_early_data);
+        offers && self.has_answered_tls13() && !self.has_opened
+    }
+
+    /// Whether a record is the first one with the client's key of the handshake. Early data has another key.
+    fn is_of_handshake(&self, record: &[u8]) -> bool {
+        let secret = self.secrets.client_handshake.as_ref();
+        let session = secret.and_then(|secret| self.session_at_zero(secret));
+        session.is_none_or(|mut session| {
+            let mut keys = session.derive_keys();
+            session.open(&mut keys, &mut record.to_vec()) != Err(Error::BadRecordMac)
+        })
+    }
+
+    /// A server's record layer with this secret in both directions, and no record sealed or opened.
+    pub(super) fn session_at_zero(&self, secret: &Secret) -> Option<Session> {
+        let Connection::Server(connection) = &self.connection else { return None };
+        let suite = Suite::tls13(connection.negotiated_cipher_suite()?.suite())?;
+        let direction = Direction { secret: &secret.0[..suite.secret_len()], sequence: 0 };
+        Some(Session::new(suite, Role::Server, &direction, &direction))
+    }
+
+    /// Sends the alert for a record that was not offered to rustls. Returns the error.
+    pub(super) fn refuse(&self, fault: Fault, out: &mut Vec<u8>) -> HandshakeError {
+        match fault {
+            Fault::Closed => {
+                self.put_alert([WARNING, CLOSE_NOTIFY], out);
+                HandshakeError::Closed
+            }
+            Fault::Refused(description, reason) => {
+                self.put_alert([FATAL, description], out);
+                HandshakeError::Refused(reason)
+            }
+        }
+    }
+
+    /// Replaces the alert of rustls, if it made one, where the RFCs demand another one. `out` has what rustls has sent
+    /// in this step from `start` on, and its alert from `before_alert` on.
+    pub(super) fn correct_alert(
+        &self,
+        error: &rustls::Error,
+        start: usize,
+        before_alert: usize,
+        out: &mut Vec<u8>,
+    ) {
+        if alerts::is_end(error) {
+            out.truncate(before_alert);
+            return;
+        }
+        let has_alert = out.len() > before_alert;
+        let better = alerts::better_alert(error, self.is_old, self.hello);
+        let Some(alert) = better.or_else(|| match has_alert {
+            true => None,
+            false => alerts::missing_alert(error),
+        }) else {
+            return;
+        };
+        // If rustls has sealed a record in this step, its next number is not known.
+        if self.is_plain || (!has_alert && before_alert == start) {
+            out.truncate(before_alert);
+            self.put_alert([FATAL, alert], out);
+        }
+    }
+
+    /// Appends an alert. If it must be encrypted and the key is not known, nothing is sent.
+    ///
+    /// With the key of a server for data, rustls would seal only its own alert, or tickets after the handshake. So the
+    /// record's number, 0, is used once.
+    pub(super) fn put_alert(&self, alert: [u8; 2], out: &mut Vec<u8>) {
+        if self.is_plain {
+            out.extend(alerts::plain_alert(alert));
+            return;
+        }
+        let session = self.secrets.server.as_ref();
+        if let Some(mut session) = session.and_then(|secret| self.session_at_zero(secret)) {
+            let mut keys = session.derive_keys();
+            let mut record = [0; CONTROL_RECORD_MAX];
+            let len = session.seal_control(&mut keys, ContentType::Alert, &alert, &mut record);
+            out.extend_from_slice(&record[..len]);
+        }
+    }
+}
