@@ -63,6 +63,8 @@ pub struct Handshake {
     has_opened: bool,
     /// Whether the last record is encrypted and has no content.
     is_empty: bool,
+    /// Whether rustls has refused a Finished whose length is wrong.
+    has_odd_finished: bool,
 }
 
 enum Connection {
@@ -210,6 +212,7 @@ impl Handshake {
             skipped: 0,
             has_opened: false,
             is_empty: false,
+            has_odd_finished: false,
         }
     }
 
@@ -295,6 +298,8 @@ impl Handshake {
             Connection::Client(c) => drive(&mut **c, offered, out),
         };
         self.secrets.add(capture::take());
+        self.has_odd_finished =
+            result == Err(rustls::Error::DecryptError) && self.finds_odd_finished();
         self.input.drain(..discard);
         self.offered -= discard;
         result?;

@@ -3,8 +3,8 @@
 use super::{
     Connection, HANDSHAKE_RECORD_MAX, Handshake, HandshakeError,
     alerts::{
-        self, ALERT, APPLICATION_DATA, BAD_RECORD_MAC, CHANGE_CIPHER_SPEC, CLOSE_NOTIFY, FATAL,
-        Fault, HANDSHAKE, RECORD_OVERFLOW, UNEXPECTED_MESSAGE, WARNING,
+        self, ALERT, APPLICATION_DATA, BAD_RECORD_MAC, CHANGE_CIPHER_SPEC, CLOSE_NOTIFY,
+        DECODE_ERROR, FATAL, Fault, HANDSHAKE, RECORD_OVERFLOW, UNEXPECTED_MESSAGE, WARNING,
     },
     client_hello::ClientHello,
 };
@@ -135,6 +135,26 @@ impl Handshake {
         Some(Session::new(suite, Role::Server, &direction, &direction))
     }
 
+    /// Whether the client's Finished, which rustls has refused just now, has a length that no Finished has. rustls has
+    /// decrypted it in place. If it was divided into several records, it is not recognized.
+    pub(super) fn finds_odd_finished(&self) -> bool {
+        const FINISHED: u8 = 20;
+        /// RFC 5246 §7.4.9.
+        const FINISHED_LEN_TLS12: usize = 12;
+        let Connection::Server(connection) = &self.connection else { return false };
+        let suite = connection.negotiated_cipher_suite();
+        let suite = suite.and_then(|suite| Suite::tls13(suite.suite()));
+        let expected = suite.map_or(FINISHED_LEN_TLS12, Suite::secret_len);
+        let record = &self.input[..self.offered];
+        let Some(&[FINISHED, high, middle, low]) =
+            record.get(HEADER_LEN..).and_then(<[u8]>::first_chunk::<4>)
+        else {
+            return false;
+        };
+        let len = u32::from_be_bytes([0, high, middle, low]) as usize;
+        len != expected && HEADER_LEN + 4 + len + TAG_LEN <= record.len()
+    }
+
     /// Sends the alert for a record that was not offered to rustls. Returns the error.
     pub(super) fn refuse(&self, fault: Fault, out: &mut Vec<u8>) -> HandshakeError {
         match fault {
@@ -163,15 +183,18 @@ impl Handshake {
             return;
         }
         let has_alert = out.len() > before_alert;
-        let better = alerts::better_alert(error, self.is_old, self.hello);
+        let better = match self.has_odd_finished {
+            true => Some(DECODE_ERROR),
+            false => alerts::better_alert(error, self.is_old, self.hello),
+        };
         let Some(alert) = better.or_else(|| match has_alert {
             true => None,
             false => alerts::missing_alert(error),
         }) else {
             return;
         };
-        // If rustls has sealed a record in this step, its next number is not known.
-        if self.is_plain || (!has_alert && before_alert == start) {
+        // If rustls has sealed other records in this step, the number of the next one is not known.
+        if self.is_plain || (self.has_answered_tls13() && before_alert == start) {
             out.truncate(before_alert);
             self.put_alert([FATAL, alert], out);
         }
@@ -179,8 +202,8 @@ impl Handshake {
 
     /// Appends an alert. If it must be encrypted and the key is not known, nothing is sent.
     ///
-    /// With the key of a server for data, rustls would seal only its own alert, or tickets after the handshake. So the
-    /// record's number, 0, is used once.
+    /// With the key of a server for data, rustls would seal only its own alert, which then is not sent, or tickets
+    /// after the handshake. So one record with the number 0 is sent.
     pub(super) fn put_alert(&self, alert: [u8; 2], out: &mut Vec<u8>) {
         if self.is_plain {
             out.extend(alerts::plain_alert(alert));

@@ -9,6 +9,7 @@ use crate::{Cipher, ClientSettings, Keys, ServerSettings, record::ContentType, s
 const BAD_RECORD_MAC: u8 = 20;
 const RECORD_OVERFLOW: u8 = 22;
 const HANDSHAKE_FAILURE: u8 = 40;
+const DECRYPT_ERROR: u8 = 51;
 const INAPPROPRIATE_FALLBACK: u8 = 86;
 const MISSING_EXTENSION: u8 = 109;
 
@@ -147,7 +148,7 @@ fn sealed((session, keys): &mut (Session, Keys), kind: ContentType, content: &[u
 fn faults_behind_the_servers_messages_get_an_encrypted_alert() {
     use ContentType::{ApplicationData, Handshake as Message};
     let change = record(CHANGE_CIPHER_SPEC, &[1]);
-    let faults: [(&str, fn(&mut (Session, Keys)) -> Vec<u8>, u8); 8] = [
+    let faults: [(&str, fn(&mut (Session, Keys)) -> Vec<u8>, u8); 11] = [
         (
             "many change_cipher_spec",
             |_| record(CHANGE_CIPHER_SPEC, &[1]).repeat(9),
@@ -169,6 +170,20 @@ fn faults_behind_the_servers_messages_get_an_encrypted_alert() {
             "a message of 16 MiB",
             |sealer| sealed(sealer, Message, &[20, 255, 255, 255]),
             DECODE_ERROR,
+        ),
+        ("a short Finished", |sealer| sealed(sealer, Message, &[20, 0, 0, 2, 7, 7]), DECODE_ERROR),
+        (
+            "a long Finished",
+            |sealer| sealed(sealer, Message, &[&[20, 0, 0, 80][..], &[7; 80]].concat()),
+            DECODE_ERROR,
+        ),
+        (
+            "a wrong Finished",
+            |sealer| {
+                let mac = vec![7; sealer.0.suite().secret_len()];
+                sealed(sealer, Message, &[&[20, 0, 0, mac.len() as u8][..], &mac].concat())
+            },
+            DECRYPT_ERROR,
         ),
         ("noise", |_| record(23, &[7; 60]), BAD_RECORD_MAC),
     ];
