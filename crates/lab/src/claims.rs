@@ -28,7 +28,7 @@ use crate::{
 use looks::Plan;
 use part::Question;
 use sides::Sides;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, iter};
 
 /// Judges every claim of the experiment.
 pub fn judge(outcome: &Outcome) -> Vec<ClaimOutcome> {
@@ -166,7 +166,7 @@ pub(crate) fn at_operating_points(
     let at_value = |(axis, values): (&String, &[Value])| -> Vec<(String, Claim)> {
         let at = |value: &Value| {
             let mut claim = claim.clone();
-            for side in std::iter::once(&mut claim.a).chain(&mut claim.b) {
+            for side in iter::once(&mut claim.a).chain(&mut claim.b) {
                 side.at.insert(axis.clone(), Select(value.clone()));
             }
             (format!("{axis} {}", format::value(value)), claim)
@@ -186,7 +186,7 @@ pub(crate) fn at_operating_points(
     let each_rate = points.iter().flat_map(|(name, claim)| {
         rates.iter().map(move |rate| {
             let mut claim = claim.clone();
-            for side in std::iter::once(&mut claim.a).chain(&mut claim.b) {
+            for side in iter::once(&mut claim.a).chain(&mut claim.b) {
                 if let Some(at) = side.at.get_mut(RATE).filter(|at| at.multiple().is_some()) {
                     at.clone_from(rate);
                 }

@@ -5,14 +5,14 @@
 
 use crate::{
     archive, claims,
-    experiment::{self, Claim, Figure, RATE, Select, Side},
+    experiment::{self, Claim, Experiment, Figure, RATE, Side},
     plan::Cell,
     result::{CellSummary, FORMAT, Look, Outcome, Run, Status},
     statistics,
 };
 use anyhow::Context as _;
 use serde_json::Value as Json;
-use std::{collections::BTreeMap, iter, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
 impl Outcome {
     /// Computes [`Outcome::cells`] and [`Outcome::claims`] from the runs.
@@ -66,36 +66,33 @@ impl Outcome {
         let in_guest = self.environment.guest.is_some();
         let today = today.in_the_form_of(&self.experiment, in_guest, self.quick).ok()?;
         let claim = today.claim.into_iter().find(|claim| claim.id == id && !self.is_of_a_file())?;
-        let sides = || iter::once(&claim.a).chain(&claim.b);
-        let mut axes = sides()
-            .flat_map(|side| side.at.keys().chain(&side.over))
-            .chain(&claim.operating_points);
-        let has_axis = |axis: &String| self.dimensions.iter().any(|it| it.name == *axis);
+        let axes = claim.sides().flat_map(|side| side.at.keys().chain(&side.over));
+        let has_axes = axes.chain(&claim.operating_points).all(|axis| self.values(axis).is_some());
         let has_reference =
             self.experiment.rate.as_ref().is_some_and(|rate| rate.reference.is_some());
         let variants = &self.experiment.variant;
         let has_variant =
             |name: &String| variants.is_empty() || variants.iter().any(|it| it.name == *name);
-        let of_sides = sides().flat_map(|side| side.variant.iter().chain(&side.minus));
+        let of_sides = claim.sides().flat_map(|side| side.variant.iter().chain(&side.minus));
         let mut compared = claim.each.iter().chain(of_sides);
         // A rate of 0.95 of something else is another point.
         let is_known = |side: &Side| {
             let is_multiple = side.at.get(RATE).is_some_and(|at| at.multiple().is_some());
             (has_reference || !is_multiple) && !claims::points(self, side).is_empty()
         };
-        let is_here = axes.all(has_axis) && compared.all(has_variant) && sides().all(is_known);
-        is_here.then_some(claim)
+        let is_there = has_axes && compared.all(has_variant) && claim.sides().all(is_known);
+        is_there.then_some(claim)
     }
 
     /// Whether the claim `id` of this run is judged at the operating points of today's claim. An older run may have
     /// been made at one point that decides the verdict.
     pub(crate) fn has_todays_operating_points(&self, id: &str) -> bool {
-        fn points<'a>(claims: &'a [Claim], id: &str) -> Option<(Option<&'a str>, &'a [Select])> {
-            let claim = claims.iter().find(|claim| claim.id == id)?;
-            Some((claim.operating_points.as_deref(), &claim.operating_rates))
-        }
+        let points = |experiment: &Experiment| {
+            let claim = experiment.find_claim(id)?;
+            Some((claim.operating_points.clone(), claim.operating_rates.clone()))
+        };
         experiment::find_built_in(&self.experiment.id)
-            .is_none_or(|today| points(&today.claim, id) == points(&self.experiment.claim, id))
+            .is_none_or(|today| points(today) == points(&self.experiment))
     }
 
     /// Returns the figures of a result: those of its experiment, with the current form of each figure of the
@@ -109,7 +106,7 @@ impl Outcome {
             it.id == figure.id && it.x == figure.x && it.y == figure.y && it.at == figure.at
         };
         let current = |figure| today.iter().find(|it| draws_the_same(it, figure)).unwrap_or(figure);
-        let has_axis = |axis: &String| self.dimensions.iter().any(|it| it.name == *axis);
+        let has_axis = |axis: &String| self.values(axis).is_some();
         let has_data = |figure: &&Figure| {
             has_axis(&figure.x)
                 && figure.at.keys().all(has_axis)

@@ -155,6 +155,18 @@ pub struct Experiment {
     pub claim: Vec<Claim>,
 }
 
+impl Experiment {
+    /// Returns the claim of this name.
+    pub(crate) fn find_claim(&self, id: &str) -> Option<&Claim> {
+        self.claim.iter().find(|claim| claim.id == id)
+    }
+
+    /// Returns the axis of this name.
+    fn find_axis(&self, name: &str) -> Option<&Axis> {
+        self.axis.iter().find(|axis| axis.name == name)
+    }
+}
+
 /// The cells of an experiment that are measured ([`crate::law::fit`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

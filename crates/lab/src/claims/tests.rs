@@ -522,8 +522,7 @@ fn what_one_costs_more_than_another_is_a_side() {
 #[test]
 fn a_store_that_grows_by_more_is_seen() {
     let experiment = crate::experiment::find("frontend").unwrap();
-    let id = "F-object-memory-million";
-    let claim = experiment.claim.iter().find(|claim| claim.id == id).unwrap();
+    let claim = experiment.find_claim("F-object-memory-million").unwrap();
     let verdict = |overhead: i64| {
         let dimensions = experiment.dimensions();
         let point: Point = [

@@ -163,12 +163,11 @@ impl Experiment {
             ensure!(redis.remarks <= MAX_REMARKS, "[redis] remarks: at most {MAX_REMARKS}");
         }
         self.check_requests()?;
-        let is_axis = |name: &String| self.axis.iter().any(|axis| axis.name == *name);
         for name in self.left_out.iter().flat_map(|left| left.at.keys()) {
-            ensure!(is_axis(name), "[[left-out]] at: no axis {name:?}");
+            ensure!(self.find_axis(name).is_some(), "[[left-out]] at: no axis {name:?}");
         }
         if let Some(name) = &self.memory_per {
-            ensure!(is_axis(name), "memory-per: no axis {name:?}");
+            ensure!(self.find_axis(name).is_some(), "memory-per: no axis {name:?}");
         }
         self.variant.iter().try_for_each(|variant| {
             self.check_variant(variant).with_context(|| format!("[[variant]] {:?}", variant.name))
@@ -176,7 +175,7 @@ impl Experiment {
     }
 
     fn check_requests(&self) -> anyhow::Result<()> {
-        let axis = self.axis.iter().find(|axis| axis.name == REQUEST);
+        let axis = self.find_axis(REQUEST);
         ensure!(
             axis.is_some() != self.request.is_empty(),
             "[[request]] and an axis called {REQUEST:?} belong together"
@@ -251,8 +250,7 @@ impl Experiment {
         }
         let limited = variant.only.keys().chain(variant.at_most.keys());
         for name in limited.clone() {
-            let axis = self.axis.iter().any(|axis| axis.name == *name);
-            ensure!(axis, "no axis {name:?}");
+            ensure!(self.find_axis(name).is_some(), "no axis {name:?}");
         }
         ensure!(
             variant.because.is_some() == (limited.count() > 0),

@@ -3,7 +3,7 @@
 use super::value::Select;
 use crate::statistics::{Compare, Estimate};
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, iter};
 
 /// One claim of a paper, as a predicate over the data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -73,6 +73,11 @@ impl Claim {
     pub fn paper_key(&self) -> Option<&'static str> {
         let first = self.source.split(|c: char| !c.is_ascii_alphabetic()).next();
         PAPERS.into_iter().find(|paper| Some(*paper) == first)
+    }
+
+    /// Returns the sides that the claim has: a, and b if it is compared with something.
+    pub(crate) fn sides(&self) -> impl Iterator<Item = &Side> {
+        iter::once(&self.a).chain(&self.b)
     }
 
     /// Whether `other` compares the same data with the same threshold as this claim.

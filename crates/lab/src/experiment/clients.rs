@@ -62,7 +62,7 @@ impl Experiment {
     /// # Errors
     /// When the axis and the table do not match.
     pub(super) fn check_clients(&self) -> anyhow::Result<()> {
-        let axis = self.axis.iter().find(|axis| axis.name == CLIENTS);
+        let axis = self.find_axis(CLIENTS);
         ensure!(
             axis.is_some() == self.clients.is_some(),
             "[clients] and an axis called \"clients\" belong together"
@@ -86,7 +86,7 @@ impl Experiment {
             "[clients] needs [rate], and no phases: how many do they keep open?"
         );
         ensure!(
-            self.axis.iter().all(|axis| axis.name != IDLE),
+            self.find_axis(IDLE).is_none(),
             "[clients] says how many connections are idle: no axis {IDLE:?} beside it"
         );
         Ok(())

@@ -198,8 +198,7 @@ impl Experiment {
         let is_there =
             |name: &Option<String>| name.as_ref().is_none_or(|name| names.contains(name));
         self.claim.retain(|claim| {
-            let mut sides = std::iter::once(&claim.a).chain(&claim.b);
-            let all = sides.all(|side| is_there(&side.variant) && is_there(&side.minus));
+            let all = claim.sides().all(|side| is_there(&side.variant) && is_there(&side.minus));
             !claim.each.is_empty() && all
         });
     }

@@ -95,8 +95,7 @@ impl Experiment {
     /// # Errors
     /// When the axes and the table do not match.
     pub(super) fn check_push(&self) -> anyhow::Result<()> {
-        let axis = |name: &str| self.axis.iter().find(|axis| axis.name == name);
-        let axes = [axis(SUBSCRIBERS), axis(UPDATES_TO)];
+        let axes = [SUBSCRIBERS, UPDATES_TO].map(|name| self.find_axis(name));
         let Some(push) = &self.push else {
             ensure!(
                 axes.iter().all(Option::is_none),
@@ -128,14 +127,14 @@ impl Experiment {
         ensure!(fits, "[push] quiet-seconds: 0.05 to {MAX_QUIET_S}");
         ensure!(self.subject == Subject::Server, "[push] is for subject = \"server\"");
         ensure!(
-            self.rate.is_none() && self.phase.is_empty() && axis(IDLE).is_none(),
+            self.rate.is_none() && self.phase.is_empty() && self.find_axis(IDLE).is_none(),
             "[push] says what is sent and held: no [rate], no phases, no axis {IDLE:?} beside it"
         );
         ensure!(
             self.clients.is_none()
                 && self.origin.is_none()
                 && self.redis.is_none()
-                && axis(REQUEST).is_none(),
+                && self.find_axis(REQUEST).is_none(),
             "[push] is of one server: no [clients], [origin], [redis] and [[request]]"
         );
         ensure!(self.budget.warmup_seconds == 0.0, "[push] has no warm-up: warmup-seconds = 0");

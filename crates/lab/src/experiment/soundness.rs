@@ -131,9 +131,7 @@ impl Experiment {
         {
             return Some("nothing fails at the lowest rate: it cannot come out otherwise".into());
         }
-        let control = claim.control.as_ref();
-        let control = control.and_then(|id| self.claim.iter().find(|claim| claim.id == *id));
-        if let Some(control) = control {
+        if let Some(control) = claim.control.as_ref().and_then(|id| self.find_claim(id)) {
             return beside(claim, control);
         }
         let is_equality = matches!(holds, Threshold::Within(_)) && self.is_overload(&claim.a);

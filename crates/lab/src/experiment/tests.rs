@@ -113,8 +113,7 @@ fn mistakes_are_named() {
 #[test]
 fn no_claim_is_about_the_latency_of_replies_alone() {
     for (id, claim) in all_claims() {
-        let sides = std::iter::once(&claim.a).chain(&claim.b);
-        let own = sides.filter_map(|side| side.metric.as_ref());
+        let own = claim.sides().filter_map(|side| side.metric.as_ref());
         for metric in own.chain([&claim.metric]) {
             let of_replies = metric.starts_with("latency_") || metric.starts_with("service_");
             let all = metric.starts_with("latency_with_failures_");
@@ -349,7 +348,7 @@ fn a_guest_has_its_own_limits_and_fewer_variants() {
     assert!(seconds(Machine::Guest) > seconds(Machine::Host));
     for claim in &there.claim {
         assert!(claim.each.iter().all(|name| names.contains(&name.as_str())), "{}", claim.id);
-        let known = idle.claim.iter().find(|known| known.id == claim.id).unwrap();
+        let known = idle.find_claim(&claim.id).unwrap();
         assert_eq!((&claim.a, &claim.b, claim.holds), (&known.a, &known.b, known.holds));
     }
     assert!(idle.claim.iter().any(|claim| claim.id == "I3-select"));

@@ -191,8 +191,7 @@ impl Experiment {
         let variant = &reference.variant;
         ensure!(self.variant.iter().any(|it| it.name == *variant), "no variant {variant:?}");
         for (name, select) in &reference.at {
-            let axis = self.axis.iter().find(|axis| axis.name == *name);
-            let axis = axis.with_context(|| format!("no axis {name:?}"))?;
+            let axis = self.find_axis(name).with_context(|| format!("no axis {name:?}"))?;
             ensure!(select.among(&axis.values).is_some(), "{name}: no value {}", select.0);
         }
         Ok(())
@@ -281,15 +280,13 @@ impl Experiment {
             );
         }
         if let Some(control) = &claim.control {
-            let is_there = self.claim.iter().any(|claim| claim.id == *control);
-            ensure!(is_there, "control: no claim {control:?}");
+            ensure!(self.find_claim(control).is_some(), "control: no claim {control:?}");
         }
-        for (name, side) in [("a", Some(&claim.a)), ("b", claim.b.as_ref())] {
-            let Some(side) = side else { continue };
+        for (name, side) in ["a", "b"].into_iter().zip(claim.sides()) {
             let mut side = side.clone();
             // Each value of this axis is used in turn.
             side.over.extend(claim.operating_points.clone());
-            self.check_side(&side, names, axes).with_context(|| name.to_owned())?;
+            self.check_side(&side, names, axes).context(name)?;
         }
         Ok(())
     }

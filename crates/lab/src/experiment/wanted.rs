@@ -7,8 +7,8 @@ impl Experiment {
     /// server are requested only if one does.
     pub(crate) fn looks_at(&self, metric: &str) -> bool {
         let drawn = self.figure.iter().map(|figure| figure.y.as_str());
-        let sides = self.claim.iter().flat_map(|claim| [Some(&claim.a), claim.b.as_ref()]);
-        let of_sides = sides.flatten().filter_map(|side| side.metric.as_deref());
+        let sides = self.claim.iter().flat_map(|claim| claim.sides());
+        let of_sides = sides.filter_map(|side| side.metric.as_deref());
         let judged = self.claim.iter().map(|claim| claim.metric.as_str());
         drawn.chain(judged).chain(of_sides).any(|name| name == metric)
     }

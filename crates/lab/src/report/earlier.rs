@@ -14,10 +14,9 @@ use crate::{
 /// they differ from the verdict of the claim.
 pub(super) fn other_verdicts(outcome: &Outcome, claim: &Claim) -> Vec<String> {
     // The register has thresholds of the comparison that is made today.
-    let is_todays = find_built_in(&outcome.experiment.id).is_some_and(|today| {
-        let today = today.claim.iter().find(|today| today.id == claim.id);
-        today.is_some_and(|it| it.metric == claim.metric && it.compare == claim.compare)
-    });
+    let today = find_built_in(&outcome.experiment.id).and_then(|it| it.find_claim(&claim.id));
+    let is_todays =
+        today.is_some_and(|it| it.metric == claim.metric && it.compare == claim.compare);
     let register = register();
     let Some(entries) = register.get(&claim.id).filter(|_| is_todays) else { return Vec::new() };
     differing(entries, claim, |claim| claims::judge_one(outcome, claim).verdict.to_string())
@@ -66,7 +65,7 @@ mod tests {
     #[test]
     fn a_threshold_that_changes_the_verdict_is_marked() {
         let experiment = find("provos-fig4-9").unwrap();
-        let claim = experiment.claim.iter().find(|claim| claim.id == "P1-sooner").unwrap();
+        let claim = experiment.find_claim("P1-sooner").unwrap();
         // The measured ratio is 0.97.
         let verdict = |claim: &Claim| claim.holds.has(0.97).to_string();
         let of = |entries: &[Entry]| differing(entries, claim, verdict);

@@ -146,7 +146,7 @@ mod tests {
     fn a_claim_names_what_it_compares_and_where() {
         let point = |id: &str, of: &str| {
             let outcome = outcome(id, &[500.0, 1_100.0]);
-            let claim = outcome.experiment.claim.iter().find(|claim| claim.id == of).unwrap();
+            let claim = outcome.experiment.find_claim(of).unwrap();
             operating_point(&outcome, claim)
         };
         assert_eq!(point("provos-fig4-9", "P1"), "poll; idle 501 to idle 1; best rate");
@@ -163,7 +163,7 @@ mod tests {
         let probe = crate::result::Saturation { cell, rps: Some(1_000.0), note: None, raw };
         outcome.saturation.push(probe);
         let point = |of: &str| {
-            let claim = outcome.experiment.claim.iter().find(|claim| claim.id == of).unwrap();
+            let claim = outcome.experiment.find_claim(of).unwrap();
             operating_point(&outcome, claim)
         };
         assert_eq!(point("P4"), "poll; idle 501; backlog 5, 128, 4,096; rate x1.05, x1.15");

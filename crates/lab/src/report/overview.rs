@@ -311,11 +311,8 @@ fn markdown_rest(text: &mut String, figure: &PaperFigure, claims: &Claims<'_>) {
     }
     text.push_str("\nNo run here judges these claims (results.md reads some of them from the data of an older run):\n\n");
     for id in open {
-        let claim = figure.experiments.iter().find_map(|experiment| {
-            let experiment = experiment::find(experiment).ok()?;
-            experiment.claim.into_iter().find(|claim| claim.id == *id)
-        });
-        let Some(claim) = claim else { continue };
+        let of = |experiment: &String| experiment::find_built_in(experiment)?.find_claim(id);
+        let Some(claim) = figure.experiments.iter().find_map(of) else { continue };
         let _ = writeln!(
             text,
             "- {id}: {}; holds if {}. The paper: {}.",

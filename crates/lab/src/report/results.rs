@@ -152,7 +152,7 @@ fn judged<'a>(run: &'a Publication, id: &str) -> Option<Source<'a>> {
     let outcome = &run.outcome;
     let of_run = || {
         let judged = outcome.claims.iter().find(|claim| claim.id == id)?;
-        let claim = outcome.experiment.claim.iter().find(|claim| claim.id == id)?;
+        let claim = outcome.experiment.find_claim(id)?;
         Some((claim.clone(), judged.clone()))
     };
     let of_today = || {

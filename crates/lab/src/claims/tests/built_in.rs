@@ -21,9 +21,7 @@ fn made_for(experiment: &Experiment, claim: &Claim, quick: bool, a: f64) -> Outc
     } else if experiment.rate.is_some() {
         // The best of several rates is known if the next rate is near. In other experiments the rates
         // are far above the figures, including bursts, so that no rate is a ceiling.
-        let is_best = std::iter::once(&claim.a)
-            .chain(&claim.b)
-            .any(|side| side.over.iter().any(|axis| axis == crate::experiment::RATE));
+        let is_best = claim.sides().any(|side| side.over.iter().any(|axis| axis == RATE));
         // Rates that differ by less than one or two hundredths count as one rate.
         let of_a = if (a - 1.0).abs() < 0.02 { 2.0 } else { a };
         let near = [1.03, 1.03 * of_a, 10.0];
@@ -148,7 +146,7 @@ fn every_built_in_claim_can_hold_and_can_fail() {
 fn a_claim_is_judged_at_each_of_its_rates_that_the_run_has() {
     let experiment = crate::experiment::find("provos-fig10").unwrap();
     let judged_at = |id: &str, multiples: &[f64]| {
-        let claim = experiment.claim.iter().find(|claim| claim.id == id).unwrap();
+        let claim = experiment.find_claim(id).unwrap();
         let mut outcome = made_for(&experiment, claim, false, 0.5);
         outcome.dimensions = experiment.dimensions();
         let rates: Vec<f64> = multiples.iter().map(|of| of * REFERENCE).collect();
@@ -171,7 +169,7 @@ fn a_claim_is_judged_at_each_of_its_rates_that_the_run_has() {
 #[test]
 fn a_claim_about_failures_ends_at_the_limit() {
     let experiment = crate::experiment::find("provos-overflow").unwrap();
-    let claim = experiment.claim.iter().find(|claim| claim.id == "P12").unwrap();
+    let claim = experiment.find_claim("P12").unwrap();
     let mut outcome = made_for(&experiment, claim, false, 0.0);
     outcome.dimensions = experiment.dimensions();
     outcome.dimensions.push(crate::plan::rate_dimension(&[5e3, 8.5e3, 1e4, 1.15e4]));

@@ -28,10 +28,8 @@ fn controls(short: u64, long: u64) -> [Verdict; 2] {
     };
     let runs = (0..6).flat_map(of_block).collect();
     let outcome = made::outcome(experiment.clone(), true, dimensions, &names, runs);
-    ["P11-control", "P11-room"].map(|id| {
-        let claim = experiment.claim.iter().find(|claim| claim.id == id).unwrap();
-        judge_one(&outcome, claim).verdict
-    })
+    ["P11-control", "P11-room"]
+        .map(|id| judge_one(&outcome, experiment.find_claim(id).unwrap()).verdict)
 }
 
 #[test]

@@ -39,8 +39,8 @@ pub(super) fn of(drawing: &Drawing<'_>) -> Vec<Anchor> {
     let lines = panel.paper(outcome);
     let mut anchors = stated(drawing, &lines, &looks);
     let about_it = outcome.experiment.claim.iter().filter(|claim| {
-        let metrics = std::iter::once(&claim.a).chain(&claim.b).filter_map(|it| it.metric.as_ref());
-        claim.paper_key().is_some() && claim.metric == panel.figure.y && metrics.count() == 0
+        let has_one_metric = claim.sides().all(|side| side.metric.is_none());
+        claim.paper_key().is_some() && claim.metric == panel.figure.y && has_one_metric
     });
     let has_table = lines.iter().any(|line| !line.points.is_empty());
     // A claim that is judged at several operating points has a mark at each of them.

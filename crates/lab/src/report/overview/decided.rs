@@ -107,7 +107,7 @@ impl ClaimWithRun<'_> {
     }
 
     fn experiments_claim(&self) -> Option<&Claim> {
-        self.run.outcome.experiment.claim.iter().find(|claim| claim.id == self.claim.id)
+        self.run.outcome.experiment.find_claim(&self.claim.id)
     }
 
     /// Returns why the verdict is not significant although the run by itself decides the claim, if so.

@@ -63,8 +63,7 @@ fn shown<'a>(run: &'a Publication, decided: &[&ClaimWithRun<'_>]) -> Option<Pane
     let mut ids: Vec<(bool, &str)> =
         decided.iter().map(|it| (!it.claim.primary, it.claim.id.as_str())).collect();
     ids.sort_by_key(|(is_further, _)| *is_further);
-    let data = &run.outcome.experiment.claim;
-    let claims = ids.iter().filter_map(|(_, id)| data.iter().find(|claim| claim.id == *id));
+    let claims = ids.iter().filter_map(|(_, id)| run.outcome.experiment.find_claim(id));
     let mut panels = report::panels(&run.outcome);
     let place = claims
         .filter_map(|claim| {
