@@ -147,14 +147,9 @@ impl<'a> Sides<'a> {
     /// Returns the reason why this form of the experiment has nothing to compare; it may have fewer
     /// values of an axis than the claim needs.
     pub(super) fn nothing_to_compare(&self) -> Option<String> {
-        let dimensions = &self.outcome.dimensions;
         let absent = self.arms().flat_map(|arm| &arm.side.at).find(|(name, select)| {
-            let dimension = dimensions.iter().find(|dimension| dimension.name == **name);
-            dimension.is_some_and(|dimension| {
-                let multiple = select.multiple();
-                let rate = multiple.and_then(|of| rate_of(self.outcome, of, &dimension.values));
-                rate.or_else(|| select.among(&dimension.values)).is_none()
-            })
+            let values = self.outcome.values(name);
+            values.is_some_and(|values| selected(self.outcome, select, values).is_none())
         });
         if let Some((name, select)) = absent {
             return Some(format!("this form of the experiment has no {name} {}", select.0));
@@ -448,11 +443,15 @@ pub(crate) fn rate_of<'v>(
     rates.iter().find(|rate| rate.number() == Some(wanted))
 }
 
+/// Returns the value that `select` chooses among `values`, which may be rates.
+fn selected<'v>(outcome: &Outcome, select: &Select, values: &'v [Value]) -> Option<&'v Value> {
+    let multiple = select.multiple().and_then(|of| rate_of(outcome, of, values));
+    multiple.or_else(|| select.among(values))
+}
+
 /// Whether this run has the rate that `select` chooses.
 pub(crate) fn has_rate(outcome: &Outcome, select: &Select) -> bool {
-    let rates = outcome.values(RATE).unwrap_or_default();
-    let multiple = select.multiple().and_then(|of| rate_of(outcome, of, rates));
-    multiple.or_else(|| select.among(rates)).is_some()
+    selected(outcome, select, outcome.values(RATE).unwrap_or_default()).is_some()
 }
 
 /// Returns the points of a side: one, or all along `over`.
@@ -463,10 +462,7 @@ pub(crate) fn points(outcome: &Outcome, side: &Side) -> Vec<Point> {
             _ if side.over.contains(&dimension.name) => {
                 return Dimension { values: among, ..dimension.clone() };
             }
-            Some(select) => {
-                let multiple = select.multiple().and_then(|of| rate_of(outcome, of, &among));
-                multiple.or_else(|| select.among(&among))
-            }
+            Some(select) => selected(outcome, select, &among),
             // Validation ensures that an axis which is not named has one value. The rate may have
             // several if they come from the paper; the last value is the highest.
             None => among.last(),
