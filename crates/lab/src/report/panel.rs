@@ -1,11 +1,12 @@
 //! The drawings of an outcome.
 
 use crate::{
-    experiment::{Figure, PaperLine, Value},
+    experiment::{Figure, PaperLine, Select, Value},
     format,
     plan::{self, Dimension, Point},
     result::{Outcome, VariantOutcome},
 };
+use std::collections::BTreeMap;
 
 /// The largest number of lines in one drawing: with more, a reader cannot find a line.
 const MAX_LINES: usize = 6;
@@ -50,15 +51,17 @@ impl Panel<'_> {
         self.variants.iter().any(|it| it.name == variant)
     }
 
+    /// Returns whether the panel's values of the other axes are those of `at`, as far as `at` names these axes.
+    pub(super) fn is_at(&self, outcome: &Outcome, at: &BTreeMap<String, Select>) -> bool {
+        at.iter().all(|(axis, select)| {
+            let values = outcome.values(axis).unwrap_or_default();
+            self.at.get(axis).is_none_or(|value| select.among(values) == Some(value))
+        })
+    }
+
     /// Returns the paper's lines and marks for this panel's values of the other axes.
     pub fn paper(&self, outcome: &Outcome) -> Vec<&PaperLine> {
-        let is_here = |line: &&PaperLine| {
-            line.at.iter().all(|(axis, select)| {
-                let values = outcome.values(axis).unwrap_or_default();
-                self.at.get(axis).is_none_or(|value| select.among(values) == Some(value))
-            })
-        };
-        self.figure.paper.iter().filter(is_here).collect()
+        self.figure.paper.iter().filter(|line| self.is_at(outcome, &line.at)).collect()
     }
 
     /// Divides the panel into drawings with as many variants as a reader can follow; they differ only in

@@ -23,18 +23,10 @@ fn deciding<'a, 'b>(claims: &'b Claims<'a>) -> Vec<(&'a Publication, Vec<&'b Cla
     runs
 }
 
-/// Returns whether the panel's values of the other axes are those at which the claim is read.
-fn is_where(run: &Publication, panel: &Panel<'_>, claim: &Claim) -> bool {
-    panel.at.iter().all(|(axis, value)| {
-        let values = run.outcome.values(axis).unwrap_or_default();
-        claim.a.at.get(axis).is_none_or(|select| select.among(values) == Some(value))
-    })
-}
-
 /// Returns whether the panel is where the claim is read and shows one of its variants.
 fn shows(run: &Publication, panel: &Panel<'_>, claim: &Claim) -> bool {
     let mut names = claim.a.variant.iter().chain(&claim.each);
-    is_where(run, panel, claim) && names.any(|name| panel.shows(name))
+    panel.is_at(&run.outcome, &claim.a.at) && names.any(|name| panel.shows(name))
 }
 
 /// Returns the name of the file with the panel that shows the claim, if the run has that file: a panel of
