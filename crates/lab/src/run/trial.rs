@@ -32,7 +32,7 @@ use crate::{
     switches::Switches,
 };
 use anyhow::Context as _;
-use around::Around;
+use around::{Around, Before};
 use flags::{on_cpu, seconds, with_flags, without_schedule};
 use pollux_event::MechanismSpec;
 use reading::ServerReading;
@@ -120,6 +120,13 @@ struct Counters {
     switches: Option<Switches>,
 }
 
+/// A server that is measured.
+struct Target<'a> {
+    server: &'a Server,
+    counters: &'a Counters,
+    before_load: Option<Before>,
+}
+
 /// The settings that all runs of an experiment share.
 #[derive(Debug)]
 pub struct Bench<'a> {
@@ -185,6 +192,11 @@ impl Bench<'_> {
         self.measure_server(variant, phases, seed, trials)
     }
 
+    /// Returns the served files.
+    fn site(&self) -> anyhow::Result<&Site> {
+        self.site.context("an experiment with a server has a site")
+    }
+
     fn measure_server(
         &self,
         variant: &Variant,
@@ -193,17 +205,16 @@ impl Bench<'_> {
         trials: &mut [Trial],
     ) -> anyhow::Result<()> {
         let first = &phases[0];
-        let site = self.site.context("an experiment with a server has a site")?;
         let _distance = match (Where::at(&first.cell.point), &self.experiment.clients) {
             (Where::Far, Some(clients)) => Some(Distance::put(clients)?),
             _ => None,
         };
         let request = first.cell.point.get(REQUEST).and_then(|name| self.experiment.request(name));
-        let origin = self.start_origin(site, request)?;
+        let origin = self.start_origin(request)?;
         let around = Around { origin: origin.as_ref(), request };
         let before_load = self.before_load(first)?;
-        let scratch = site.scratch("peer-")?;
-        let server = self.start_server(site, variant, first.cell, &around, scratch.path())?;
+        let scratch = self.site()?.scratch("peer-")?;
+        let server = self.start_server(variant, first.cell, &around, scratch.path())?;
         for trial in &mut *trials {
             trial.commands.push(server.command().to_owned());
             trial.mechanism.clone_from(&server.mechanism);
@@ -211,60 +222,20 @@ impl Bench<'_> {
         }
         same_server(variant, &server)?;
         if request.is_some_and(|request| request.prepared) && variant.floor_of.is_none() {
-            server.request(site.path())?;
+            server.request(self.site()?.path())?;
         }
-        self.store(site, &server, &around, &mut trials[0])?;
+        self.store(&server, &around, &mut trials[0])?;
         let mut holder = self.hold_idle(&server, first.cell, trials)?;
         let queue = variant.signal_queue_when_held.or(self.experiment.signal_queue_when_held);
         if let Some(length) = queue {
             server.limit_signal_queue(length)?;
         }
-
-        let url = server.url(site.path());
-        let counters = self.counters(&server)?;
-        let storm = self.storm(site, &url, &around, first, &mut trials[0])?;
+        let counters = &self.counters(&server)?;
+        let storm = self.storm(&server, &around, first, &mut trials[0])?;
         trials[0].raw.is_beside_others = storm.is_some();
         let origin_requests_before = around.origin_requests(self.interrupt)?;
-        let held_s = request.and_then(|request| request.origin_held_seconds);
-        if let (Some(origin), Some(_)) = (&origin, held_s) {
-            origin.hold(true)?;
-        }
-        let mut earlier = self.reading(&server, &counters)?;
-        let mut generators = Vec::with_capacity(phases.len());
-        for (phase, trial) in phases.iter().zip(&mut *trials) {
-            let load = self.load(&server, site, phase, (seed, request))?;
-            let mut generator =
-                Process::spawn_with("the generator", &load, self.generator_scheduling)?;
-            trial.commands.push(generator.command().to_owned());
-            if let (Some(origin), Some(held_s)) = (&origin, held_s) {
-                self.sleep_until(Instant::now() + Duration::from_secs_f64(held_s))?;
-                origin.hold(false)?;
-            }
-            if self.settle_s(phase) > 0.0 {
-                self.wait_until_steady(&server, &earlier, &mut generator, phase)?;
-                earlier = self.reading(&server, &counters)?;
-                if before_load.is_some() {
-                    trial.raw.loaded = self.loaded(&server, before_load, earlier.at, phase)?;
-                } else if self.experiment.looks_at(OPEN) {
-                    trial.raw.open = self.open_until(&server, earlier.at, phase.window_s)?;
-                }
-                self.sleep_until(earlier.at + Duration::from_secs_f64(phase.window_s))?;
-            } else if generators.len() + 1 < phases.len() {
-                self.sleep_until(earlier.at + Duration::from_secs_f64(phase.window_s))?;
-            } else {
-                trial.raw.loaded = self.loaded(&server, before_load, earlier.at, phase)?;
-                trial.raw.load = result_of(&mut generator, phase.window_s, self.interrupt)?;
-            }
-            generators.push(generator);
-            let later = self.reading(&server, &counters)?;
-            earlier.until(&later, &mut trial.raw);
-            earlier = later;
-        }
-        for ((generator, trial), phase) in generators.iter_mut().zip(&mut *trials).zip(phases) {
-            if trial.raw.load.is_null() {
-                trial.raw.load = result_of(generator, phase.window_s, self.interrupt)?;
-            }
-        }
+        let target = Target { server: &server, counters, before_load };
+        self.run_loads(&target, &around, phases, seed, trials)?;
         drop(storm);
         if let Some(holder) = &mut holder {
             let lost = self.idle_lost(holder, &server, trials)?;
@@ -274,6 +245,61 @@ impl Bench<'_> {
             (origin_requests_before, around.origin_requests(self.interrupt)?)
         {
             trials[0].raw.origin_requests = Some(after.saturating_sub(before));
+        }
+        Ok(())
+    }
+
+    /// Runs the loads one after the other, and reads the server's figures before and after each of them.
+    fn run_loads(
+        &self,
+        target: &Target<'_>,
+        around: &Around<'_>,
+        phases: &[LoadPhase<'_>],
+        seed: u64,
+        trials: &mut [Trial],
+    ) -> anyhow::Result<()> {
+        let Target { server, counters, before_load } = *target;
+        let held_s = around.request.and_then(|request| request.origin_held_seconds);
+        let held_origin = around.origin.zip(held_s);
+        if let Some((origin, _)) = held_origin {
+            origin.hold(true)?;
+        }
+        let mut earlier = self.reading(server, counters)?;
+        let mut generators = Vec::with_capacity(phases.len());
+        for (phase, trial) in phases.iter().zip(&mut *trials) {
+            let window = Duration::from_secs_f64(phase.window_s);
+            let load = self.load(server, phase, seed, around.request)?;
+            let mut generator =
+                Process::spawn_with("the generator", &load, self.generator_scheduling)?;
+            trial.commands.push(generator.command().to_owned());
+            if let Some((origin, held_s)) = held_origin {
+                self.sleep_until(Instant::now() + Duration::from_secs_f64(held_s))?;
+                origin.hold(false)?;
+            }
+            if self.settle_s(phase) > 0.0 {
+                self.wait_until_steady(server, &earlier, &mut generator, phase)?;
+                earlier = self.reading(server, counters)?;
+                if before_load.is_some() {
+                    trial.raw.loaded = self.loaded(server, before_load, earlier.at, phase)?;
+                } else if self.experiment.looks_at(OPEN) {
+                    trial.raw.open = self.open_until(server, earlier.at, phase.window_s)?;
+                }
+                self.sleep_until(earlier.at + window)?;
+            } else if generators.len() + 1 < phases.len() {
+                self.sleep_until(earlier.at + window)?;
+            } else {
+                trial.raw.loaded = self.loaded(server, before_load, earlier.at, phase)?;
+                trial.raw.load = result_of(&mut generator, phase.window_s, self.interrupt)?;
+            }
+            generators.push(generator);
+            let later = self.reading(server, counters)?;
+            earlier.until(&later, &mut trial.raw);
+            earlier = later;
+        }
+        for ((generator, trial), phase) in generators.iter_mut().zip(trials).zip(phases) {
+            if trial.raw.load.is_null() {
+                trial.raw.load = result_of(generator, phase.window_s, self.interrupt)?;
+            }
         }
         Ok(())
     }
@@ -422,7 +448,6 @@ impl Bench<'_> {
 
     fn serve(
         &self,
-        site: &Site,
         variant: &Variant,
         cell: &Cell,
         around: &Around<'_>,
@@ -448,7 +473,7 @@ impl Bench<'_> {
         let mut program = with_flags(&self.programs.serve, &flags);
         // A front end without its own files requests everything from the origin.
         if !flags.contains_key("origin") {
-            program.push(site.root().into());
+            program.push(self.site()?.root().into());
         }
         Ok(program)
     }
@@ -456,21 +481,22 @@ impl Bench<'_> {
     fn load(
         &self,
         server: &Server,
-        site: &Site,
         phase: &LoadPhase<'_>,
-        (seed, request): (u64, Option<&Request>),
+        seed: u64,
+        request: Option<&Request>,
     ) -> anyhow::Result<Vec<OsString>> {
+        let site = self.site()?;
         let LoadPhase { cell, drive, window_s, .. } = *phase;
         let mut flags = self.load_flags();
         if let Some(request) = request {
             flags.extend(request.load.clone());
-            if let (Some(site), 2..) = (self.site, request.distinct) {
+            if request.distinct > 1 {
                 let urls = site.distinct(request.distinct, &request.name)?;
                 flags.insert("url-file".into(), Value::Word(urls.display().to_string()));
             }
         }
         flags.extend(self.flags_of_axes(cell, |axis| &axis.load_flag));
-        if let Some(urls) = self.site.and_then(Site::urls) {
+        if let Some(urls) = site.urls() {
             flags.insert("url-file".into(), Value::Word(urls.display().to_string()));
         }
         match drive {

@@ -27,25 +27,20 @@ impl Around<'_> {
 
 impl Bench<'_> {
     /// Starts the origin behind a front end.
-    pub(super) fn start_origin(
-        &self,
-        site: &Site,
-        request: Option<&Request>,
-    ) -> anyhow::Result<Option<Server>> {
+    pub(super) fn start_origin(&self, request: Option<&Request>) -> anyhow::Result<Option<Server>> {
         let Some(origin) = &self.experiment.origin else { return Ok(None) };
         let mut flags = origin.server.clone();
         flags.extend(request.map(|request| request.origin.clone()).unwrap_or_default());
         flags.insert("listen".into(), Value::Word("127.0.0.1:0".into()));
         flags.extend(on_cpu(self.cpus.generator));
         let mut program = with_flags(&self.programs.serve, &flags);
-        program.push(site.root().into());
+        program.push(self.site()?.root().into());
         Server::start(&program, self.interrupt).context("the origin").map(Some)
     }
 
     /// Starts the server, peer or floor that is measured.
     pub(super) fn start_server(
         &self,
-        site: &Site,
         variant: &Variant,
         cell: &Cell,
         around: &Around<'_>,
@@ -53,11 +48,11 @@ impl Bench<'_> {
     ) -> anyhow::Result<Server> {
         let files = variant.tls.map(|_| TlsFiles::write(scratch)).transpose()?;
         if let Some(name) = &variant.floor_of {
-            let server = self.start_floor(site, (variant, name), cell, around, scratch)?;
+            let server = self.start_floor((variant, name), cell, around, scratch)?;
             return Ok(server.with_tls(files.is_some()));
         }
         let Some(peer) = variant.peer else {
-            let mut program = self.serve(site, variant, cell, around)?;
+            let mut program = self.serve(variant, cell, around)?;
             if let Some(files) = &files {
                 tls::serve_with(&mut program, files);
             }
@@ -68,6 +63,7 @@ impl Bench<'_> {
             Some(origin) => Role::Front { origin: origin.address.parse().context("the origin")? },
             None => Role::Files,
         };
+        let site = self.site()?;
         let tls = files.as_ref().zip(variant.tls);
         let tls = tls.map(|(files, encryption)| PeerTls { files, encryption });
         let setup = PeerSetup { documents: &site.root(), scratch, tls };
@@ -81,7 +77,6 @@ impl Bench<'_> {
     /// second request, which a front end serves from its cache.
     fn start_floor(
         &self,
-        site: &Site,
         (floor, name): (&Variant, &str),
         cell: &Cell,
         around: &Around<'_>,
@@ -89,9 +84,10 @@ impl Bench<'_> {
     ) -> anyhow::Result<Server> {
         let variant = self.experiment.variant.iter().find(|variant| variant.name == name);
         let variant = variant.with_context(|| format!("no variant {name:?}"))?;
-        let above = Server::start(&self.serve(site, variant, cell, around)?, self.interrupt)?;
-        above.request(site.path())?;
-        let file = write_into(scratch, "reply", above.reply(site.path())?.bytes)?;
+        let above = Server::start(&self.serve(variant, cell, around)?, self.interrupt)?;
+        let path = self.site()?.path();
+        above.request(path)?;
+        let file = write_into(scratch, "reply", above.reply(path)?.bytes)?;
         drop(above);
         let mut flags = self.filled_in(&floor.floor, cell, around)?;
         if floor.tls.is_some() {
@@ -106,8 +102,7 @@ impl Bench<'_> {
     /// load ends when the returned value is dropped.
     pub(super) fn storm(
         &self,
-        site: &Site,
-        url: &str,
+        server: &Server,
         around: &Around<'_>,
         phase: &LoadPhase<'_>,
         trial: &mut Trial,
@@ -115,12 +110,13 @@ impl Bench<'_> {
         let Some(storm) = around.request.and_then(|request| request.storm) else { return Ok(None) };
         let mut flags = self.load_flags();
         flags.insert("rate".into(), Value::Number(storm.rps));
+        let site = self.site()?;
         let urls = site.distinct(storm.distinct, "storm")?;
         flags.insert("url-file".into(), Value::Word(urls.display().to_string()));
         let longest_s = phase.window_s + LOAD_GRACE.as_secs_f64();
         flags.insert("duration".into(), seconds(longest_s));
         let mut program = with_flags(&self.programs.load, &flags);
-        program.push(url.into());
+        program.push(server.url(site.path()).into());
         let process = Process::spawn_with("the storm", &program, self.generator_scheduling)?;
         trial.commands.push(process.command().to_owned());
         let before = around.origin_requests(self.interrupt)?;

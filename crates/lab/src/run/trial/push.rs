@@ -101,9 +101,8 @@ impl Bench<'_> {
             let program = with_flags(&self.programs.floor, &flags);
             return Server::start_floor(&program, self.cpus.server, self.interrupt);
         }
-        let site = self.site.context("an experiment with a server has a site")?;
         let around = Around { origin: None, request: None };
-        Server::start(&self.serve(site, variant, cell, &around)?, self.interrupt)
+        Server::start(&self.serve(variant, cell, &around)?, self.interrupt)
     }
 
     /// Holds `count` subscribers that no update reaches. If there are many, measures the resources that all

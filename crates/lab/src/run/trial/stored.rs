@@ -17,19 +17,19 @@ impl Bench<'_> {
     /// When the server fails, or has not stored all documents at the end.
     pub(super) fn store(
         &self,
-        site: &Site,
         server: &Server,
         around: &Around<'_>,
         trial: &mut Trial,
     ) -> anyhow::Result<()> {
         let Some(request) = around.request.filter(|request| request.stored) else { return Ok(()) };
         let origin = around.origin.context("what is stored comes from an origin")?;
+        let site = self.site()?;
         let list = site.distinct(request.distinct, &request.name)?;
-        self.request_all(site, server, &site.distinct(FIRST, "first")?, FIRST, trial)?;
+        self.request_all(server, &site.distinct(FIRST, "first")?, FIRST, trial)?;
         let had = self.documents(server, around)?;
         let before = memory::now(&measure::processes(server.pid())?)?;
         let begun_at = Instant::now();
-        self.request_all(site, server, &list, request.distinct, trial)?;
+        self.request_all(server, &list, request.distinct, trial)?;
         let fill_ns = begun_at.elapsed().as_nanos() as u64;
         let memory = memory::now(&measure::processes(server.pid())?)? - before;
         let objects = self.documents(server, around)?.saturating_sub(had);
@@ -50,7 +50,6 @@ impl Bench<'_> {
     /// Requests each document of the `list` once, over as many connections as the load has.
     fn request_all(
         &self,
-        site: &Site,
         server: &Server,
         list: &Path,
         number: u32,
@@ -65,7 +64,7 @@ impl Bench<'_> {
         // This load is not a measurement, so it does not matter if it waits for a CPU.
         flags.insert("max-starved".into(), Value::Word("100%".into()));
         let mut program = with_flags(&self.programs.load, &flags);
-        program.push(format!("http://{}{}", server.address, site.path()).into());
+        program.push(server.url(self.site()?.path()).into());
         let mut process = Process::spawn("the generator that stores documents", &program)?;
         trial.commands.push(process.command().to_owned());
         let result = result_of(&mut process, (EACH * number).as_secs_f64(), self.interrupt)?;
