@@ -18,7 +18,6 @@ mod stored;
 mod tests;
 mod validate;
 mod value;
-mod wanted;
 
 pub use around::{
     Core, Exclusion, Origin, REQUEST, Redis, RedisBenchmark, Request, Storm, filled_in,
@@ -164,6 +163,16 @@ impl Experiment {
     /// Returns the axis of this name.
     fn find_axis(&self, name: &str) -> Option<&Axis> {
         self.axis.iter().find(|axis| axis.name == name)
+    }
+
+    /// Whether a figure or a claim uses the metric of this name. Statistics that are expensive for the
+    /// server are requested only if one does.
+    pub(crate) fn looks_at(&self, metric: &str) -> bool {
+        let drawn = self.figure.iter().map(|figure| figure.y.as_str());
+        let sides = self.claim.iter().flat_map(|claim| claim.sides());
+        let of_sides = sides.filter_map(|side| side.metric.as_deref());
+        let judged = self.claim.iter().map(|claim| claim.metric.as_str());
+        drawn.chain(judged).chain(of_sides).any(|name| name == metric)
     }
 }
 

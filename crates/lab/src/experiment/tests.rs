@@ -395,6 +395,15 @@ fn an_unknown_experiment_is_answered_with_the_known() {
 }
 
 #[test]
+fn what_is_drawn_or_judged_is_looked_at() {
+    let wan = find("gammo-wan").unwrap();
+    assert!(wan.looks_at("open_connections"));
+    assert!(!find("idle").unwrap().looks_at("open_connections"));
+    let drawn_alone = Experiment { claim: Vec::new(), ..wan };
+    assert!(drawn_alone.looks_at("open_connections"));
+}
+
+#[test]
 fn flags_become_arguments() {
     let flags: Flags = [
         ("accept-limit".to_owned(), Value::Number(10.0)),
