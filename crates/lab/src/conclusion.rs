@@ -7,7 +7,7 @@ use crate::{
     archive, claims,
     experiment::{self, Claim, Experiment, Figure, RATE, Side},
     plan::Cell,
-    result::{CellSummary, FORMAT, Look, Outcome, Run, Status},
+    result::{CellSummary, FORMAT, Look, Outcome, Run, Status, grouped},
     statistics,
 };
 use anyhow::Context as _;
@@ -124,13 +124,7 @@ impl Outcome {
     }
 
     fn summaries(&self) -> Vec<CellSummary> {
-        let mut cells: Vec<(&Cell, Vec<&Run>)> = Vec::new();
-        for run in &self.runs {
-            match cells.iter_mut().find(|(cell, _)| **cell == run.cell) {
-                Some((_, runs)) => runs.push(run),
-                None => cells.push((&run.cell, vec![run])),
-            }
-        }
+        let mut cells = grouped(self.runs.iter().map(|run| (&run.cell, run)));
         let position = |cell: &Cell| {
             let variant = self.variants.iter().position(|v| v.name == cell.variant);
             let point: Vec<_> = self

@@ -221,6 +221,18 @@ pub struct Outcome {
     pub runs: Vec<Run>,
 }
 
+/// Groups values by their keys, in the order in which the keys occur first.
+pub(crate) fn grouped<K: PartialEq, V>(pairs: impl Iterator<Item = (K, V)>) -> Vec<(K, Vec<V>)> {
+    let mut groups: Vec<(K, Vec<V>)> = Vec::new();
+    for (key, value) in pairs {
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, values)) => values.push(value),
+            None => groups.push((key, vec![value])),
+        }
+    }
+    groups
+}
+
 impl Outcome {
     /// Returns the outcome of `experiment` in its full form before any measurement.
     pub fn new(experiment: Experiment) -> Self {

@@ -16,7 +16,7 @@ use crate::{
     experiment::{Claim, RATE, Select, Side, Take, Value},
     metric::Metric,
     plan::{self, Dimension, Point},
-    result::{Outcome, Run},
+    result::{Outcome, Run, grouped},
     statistics::{self, Compare, Sample},
 };
 use std::rc::Rc;
@@ -371,14 +371,7 @@ impl<'a> Arm<'a> {
             point.remove(RATE);
             point
         };
-        let mut lines: Vec<(Point, Vec<Point>)> = Vec::new();
-        for point in &self.points {
-            let key = without_rate(point);
-            match lines.iter_mut().find(|(line, _)| *line == key) {
-                Some((_, points)) => points.push(point.clone()),
-                None => lines.push((key, vec![point.clone()])),
-            }
-        }
+        let lines = grouped(self.points.iter().map(|point| (without_rate(point), point.clone())));
         lines.into_iter().map(|(_, points)| self.at_points(points)).collect()
     }
 

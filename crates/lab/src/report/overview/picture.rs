@@ -6,19 +6,16 @@ use crate::{
     experiment::Claim,
     format,
     report::{self, Panel, html},
+    result::grouped,
 };
 use std::{cmp::Reverse, fmt::Write as _};
 
 /// The runs that decide these claims, each with the claims it decides: sorted by their number, and runs
 /// with equal numbers by their order in the list.
 fn deciding<'a, 'b>(claims: &'b Claims<'a>) -> Vec<(&'a Publication, Vec<&'b ClaimWithRun<'a>>)> {
-    let mut runs: Vec<(&Publication, Vec<&ClaimWithRun<'_>>)> = Vec::new();
-    for decided in claims.iter().filter_map(|(_, decided)| decided.as_ref()) {
-        match runs.iter_mut().find(|(run, _)| run.directory == decided.run.directory) {
-            Some((_, its)) => its.push(decided),
-            None => runs.push((decided.run, vec![decided])),
-        }
-    }
+    let decided = claims.iter().filter_map(|(_, decided)| decided.as_ref());
+    let runs = grouped(decided.map(|it| (&it.run.directory, it)));
+    let mut runs: Vec<_> = runs.into_iter().map(|(_, its)| (its[0].run, its)).collect();
     runs.sort_by_key(|(_, its)| Reverse(its.len()));
     runs
 }

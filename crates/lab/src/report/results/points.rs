@@ -3,6 +3,7 @@
 //! An operating point is a list of axes with their values: `backlog 128, rate x1.05`.
 
 use crate::{
+    result::grouped,
     statistics::Estimate,
     verdict::{ClaimOutcome, Part, Verdict},
 };
@@ -17,7 +18,7 @@ pub(super) fn line(claim: &ClaimOutcome) -> String {
     if all.len() < 2 {
         return claim.measured().unwrap_or_else(|| "–".into());
     }
-    let groups = groups(claim);
+    let groups: Vec<Group<'_>> = grouped(claim.parts.iter().map(|part| (part.verdict, part)));
     let text = |(verdict, parts): &Group<'_>| {
         let range = range(claim, parts);
         if groups.len() == 1 {
@@ -55,17 +56,6 @@ pub(super) fn deciding_axes(claim: &ClaimOutcome) -> String {
         Some(axis) => (*axis).to_owned(),
         None => axes.join(" and "),
     }
-}
-
-fn groups(claim: &ClaimOutcome) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
-    for part in &claim.parts {
-        match groups.iter_mut().find(|(verdict, _)| *verdict == part.verdict) {
-            Some((_, its)) => its.push(part),
-            None => groups.push((part.verdict, vec![part])),
-        }
-    }
-    groups
 }
 
 /// Returns the least and the greatest number of `parts`, with an interval that contains all their intervals.
