@@ -25,19 +25,23 @@ pub fn is_packed(directory: &Path) -> bool {
     !directory.join(FILE).exists() && directory.join(PACKED).exists()
 }
 
+/// Returns the name of the file with the result in `directory`.
+pub(crate) fn file_name(directory: &Path) -> &'static str {
+    if is_packed(directory) { PACKED } else { FILE }
+}
+
 /// Reads the text of `result.json` in `directory`, and decompresses it if necessary.
 ///
 /// # Errors
 /// When neither file exists, the file cannot be read, or it is longer than 1 GiB; the message names the
 /// file.
 pub fn read_text(directory: &Path) -> anyhow::Result<String> {
+    let path = directory.join(file_name(directory));
     if !is_packed(directory) {
-        let path = directory.join(FILE);
         return fs::read_to_string(&path).with_context(|| {
             format!("cannot read {} (is it a result directory?)", path.display())
         });
     }
-    let path = directory.join(PACKED);
     let read = || -> anyhow::Result<String> {
         let mut text = String::new();
         let file = File::open(&path)?;

@@ -168,11 +168,7 @@ impl Outcome {
     /// When there is no result, or it has another format; the message names the file.
     pub fn read(directory: &Path) -> anyhow::Result<Self> {
         let text = archive::read_text(directory)?;
-        let path = directory.join(if archive::is_packed(directory) {
-            archive::PACKED
-        } else {
-            archive::FILE
-        });
+        let path = directory.join(archive::file_name(directory));
         let foreign = || format!("{}: not a result of pollux lab", path.display());
         let stored: Json = serde_json::from_str(&text).with_context(foreign)?;
         let format = stored["format"].as_str().with_context(foreign)?;

@@ -21,7 +21,6 @@ impl Files {
             .filter(|name| name.ends_with(".toml"))
             .collect();
         experiments.sort();
-        let data = if archive::is_packed(directory) { archive::PACKED } else { archive::FILE };
-        Self { data, experiments }
+        Self { data: archive::file_name(directory), experiments }
     }
 }

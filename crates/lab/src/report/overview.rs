@@ -58,8 +58,7 @@ impl Publication {
 
     /// Returns the path of the file that has the figures.
     fn data(&self) -> PathBuf {
-        let packed = archive::is_packed(&self.given);
-        self.given.join(if packed { archive::PACKED } else { crate::result::FILE })
+        self.given.join(archive::file_name(&self.given))
     }
 
     /// Returns the file to link to: an archived run has no report, but a page that code hosting sites
