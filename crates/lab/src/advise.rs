@@ -134,8 +134,8 @@ saturation-seconds = 0.2
         })
     }
 
-    /// Returns the CPU time per request at the requested rate, by the figures of one block. A single open request pays for its own
-    /// waits; many open requests share them.
+    /// Returns the CPU time per request at the requested rate, by the figures of one block. A single open
+    /// request pays for its own waits; many open requests share them.
     fn cpu_us(
         &self,
         outcome: &Outcome,
@@ -204,9 +204,7 @@ saturation-seconds = 0.2
         );
         text
     }
-}
 
-impl Question {
     /// Formats the share of the CPU that the requested rate takes.
     fn busy(&self, cpu_us: Option<Estimate>) -> String {
         let share = |us: f64| us * self.rate_rps / 1e4;
@@ -251,24 +249,26 @@ mod tests {
     use super::*;
     use crate::{claims::made, result::Status};
 
+    const QUESTION: Question = Question { idle: 1_000, open: 64, rate_rps: 5_000.0, seconds: 50.0 };
+
     #[test]
     fn every_question_has_an_experiment() {
-        let question = Question { idle: 1_000, open: 64, rate_rps: 5_000.0, seconds: 50.0 };
-        let experiment = question.experiment().unwrap();
+        let experiment = QUESTION.experiment().unwrap();
         assert_eq!(experiment.axis[0].values[1], Value::Number(1_000.0));
         for (wrong, expected) in [
-            (Question { idle: 0, ..question }, "--idle 0: 1 to"),
-            (Question { open: 1, ..question }, "--open 1: 2 to"),
-            (Question { rate_rps: 0.0, ..question }, "--rate 0: above 0"),
-            (Question { seconds: 0.0, ..question }, "--time 0s: 1s to 24h"),
+            (Question { idle: 0, ..QUESTION }, "--idle 0: 1 to"),
+            (Question { open: 1, ..QUESTION }, "--open 1: 2 to"),
+            (Question { rate_rps: 0.0, ..QUESTION }, "--rate 0: above 0"),
+            (Question { seconds: 0.0, ..QUESTION }, "--time 0s: 1s to 24h"),
         ] {
             let message = format!("{:#}", wrong.experiment().unwrap_err());
             assert!(message.contains(expected), "{message}");
         }
     }
+
     /// Returns runs of `variant` that follow a law with these constants, at every cell of the experiment.
-    fn runs(question: &Question, variant: &str, law: &Law, blocks: u32) -> Vec<Run> {
-        let experiment = question.experiment().unwrap();
+    fn runs(variant: &str, law: &Law, blocks: u32) -> Vec<Run> {
+        let experiment = QUESTION.experiment().unwrap();
         let points = plan::points(&experiment.dimensions());
         let number = |point: &plan::Point, axis| point[axis].number().unwrap();
         let one = |point: &plan::Point, block: u32| {
@@ -290,8 +290,8 @@ mod tests {
             .collect()
     }
 
-    fn outcome(question: &Question, runs: Vec<Run>) -> Outcome {
-        let experiment = question.experiment().unwrap();
+    fn outcome(runs: Vec<Run>) -> Outcome {
+        let experiment = QUESTION.experiment().unwrap();
         let names = ["poll", "epoll", "epoll2", "devpoll"].map(str::to_owned);
         let dimensions = experiment.dimensions();
         let mut outcome = made::outcome(experiment, false, dimensions, &names, runs);
@@ -299,17 +299,14 @@ mod tests {
         outcome
     }
 
-    const QUESTION: Question = Question { idle: 1_000, open: 64, rate_rps: 5_000.0, seconds: 50.0 };
-
     #[test]
     fn what_follows_the_law_is_read_from_the_runs() {
-        let scans = |most| vec![(0.0, 1.0), (1_000.0, most)];
-        let poll = Law { c_us: 40.0, beside_us: 0.0, scans: scans(3_200.0), r_squared: 1.0 };
-        let epoll = Law { c_us: 40.0, beside_us: 0.0, scans: scans(1.0), r_squared: 1.0 };
-        let mut runs = runs(&QUESTION, "poll", &poll, 6);
-        runs.extend(self::runs(&QUESTION, "epoll", &epoll, 6));
-        runs.extend(self::runs(&QUESTION, "epoll2", &epoll, 6));
-        let mut outcome = outcome(&QUESTION, runs);
+        let [poll, epoll] =
+            [3_200.0, 1.0].map(|most| Law::made(40.0, &[(0.0, 1.0), (1_000.0, most)]));
+        let mut runs = runs("poll", &poll, 6);
+        runs.extend(self::runs("epoll", &epoll, 6));
+        runs.extend(self::runs("epoll2", &epoll, 6));
+        let mut outcome = outcome(runs);
         outcome.variants[3].unavailable = Some("this kernel has no /dev/poll".into());
         let advice = QUESTION.advice(&outcome);
         assert_eq!(advice[0].variant, "epoll", "the best first");
@@ -333,21 +330,16 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_no_answer() {
-        let law = Law {
-            c_us: 40.0,
-            beside_us: 0.0,
-            scans: vec![(0.0, 1.0), (1_000.0, 1.0)],
-            r_squared: 1.0,
-        };
-        let mut lost = runs(&QUESTION, "poll", &law, 1);
+        let law = Law::made(40.0, &[(0.0, 1.0), (1_000.0, 1.0)]);
+        let mut lost = runs("poll", &law, 1);
         for run in &mut lost {
             (run.status, run.reason) = (Status::Invalid, Some("no CPU".to_owned()));
         }
-        let text = QUESTION.text(&QUESTION.advice(&outcome(&QUESTION, lost.clone())));
+        let text = QUESTION.text(&QUESTION.advice(&outcome(lost.clone())));
         assert!(text.contains("poll         not measured: no CPU"), "{text}");
         assert!(text.contains("epoll        not measured: the time was over before it"), "{text}");
         assert!(text.contains("Nothing could be measured.") && !text.contains("answers"), "{text}");
-        let mut left_out = runs(&QUESTION, "epoll", &law, 1).remove(0);
+        let mut left_out = runs("epoll", &law, 1).remove(0);
         left_out.cell.point = plan::Point::from([
             (IDLE.to_owned(), Value::Number(0.0)),
             (OPEN.to_owned(), Value::Number(1.0)),
@@ -355,14 +347,14 @@ mod tests {
         left_out.status = Status::Failed;
         left_out.reason = Some("it adds no information".to_owned());
         let with_left_out = lost.iter().cloned().chain([left_out]).collect();
-        let text = QUESTION.text(&QUESTION.advice(&outcome(&QUESTION, with_left_out)));
+        let text = QUESTION.text(&QUESTION.advice(&outcome(with_left_out)));
         assert!(text.contains("epoll        not measured: the time was over before it"), "{text}");
-        let mut stopped = outcome(&QUESTION, lost.clone());
+        let mut stopped = outcome(lost.clone());
         stopped.interrupted = true;
         let text = QUESTION.text(&QUESTION.advice(&stopped));
         assert!(text.contains("epoll        not measured: interrupted before it"), "{text}");
-        lost.extend(runs(&QUESTION, "epoll", &law, 1));
-        let text = QUESTION.text(&QUESTION.advice(&outcome(&QUESTION, lost)));
+        lost.extend(runs("epoll", &law, 1));
+        let text = QUESTION.text(&QUESTION.advice(&outcome(lost)));
         assert!(text.contains("These answer 5,000 a second: epoll."), "{text}");
         assert!(text.contains("fewer than 6 blocks"), "{text}");
     }

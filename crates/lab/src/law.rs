@@ -212,6 +212,14 @@ pub fn errors(pairs: &[(f64, f64)]) -> Option<(f64, f64)> {
 }
 
 #[cfg(test)]
+impl Law {
+    /// Returns a law with these constants.
+    pub(crate) fn made(c_us: f64, scans: &[(f64, f64)]) -> Self {
+        Self { c_us, beside_us: 0.0, scans: scans.to_vec(), r_squared: 1.0 }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -256,12 +264,7 @@ mod tests {
 
     #[test]
     fn between_levels_a_wait_is_on_a_line_and_beyond_on_the_last() {
-        let law = Law {
-            c_us: 0.0,
-            beside_us: 0.0,
-            scans: vec![(0.0, 10.0), (100.0, 30.0)],
-            r_squared: 1.0,
-        };
+        let law = Law::made(0.0, &[(0.0, 10.0), (100.0, 30.0)]);
         for (idle, scan) in [(0.0, 10.0), (50.0, 20.0), (100.0, 30.0), (200.0, 50.0)] {
             assert!((law.scan_us(idle) - scan).abs() < 1e-9, "{idle}");
         }
@@ -270,12 +273,7 @@ mod tests {
     /// The results of each of the papers, from one set of constants.
     #[test]
     fn a_cap_decides_what_idle_connections_cost() {
-        let law = Law {
-            c_us: 35.0,
-            beside_us: 0.0,
-            scans: vec![(0.0, 1.0), (10_000.0, 4_100.0)],
-            r_squared: 1.0,
-        };
+        let law = Law::made(35.0, &[(0.0, 1.0), (10_000.0, 4_100.0)]);
         let kept = |open| law.kept(10_000.0, 2.0, open);
         assert!(kept(Open::Unlimited) > 0.999, "Provos: no cap, nothing lost at the limit");
         let gammo = kept(Open::AtMost(64.0));
@@ -295,7 +293,7 @@ mod tests {
     /// that of both.
     #[test]
     fn a_generator_on_the_same_cpu_shares_the_cycle() {
-        let alone = Law { c_us: 100.0, beside_us: 0.0, scans: vec![(0.0, 20.0)], r_squared: 1.0 };
+        let alone = Law::made(100.0, &[(0.0, 20.0)]);
         let shared = Law { beside_us: 300.0, ..alone.clone() };
         let at = |law: &Law| law.at(0.0, 2.0, Open::Unlimited, 2_000.0);
         assert!(at(&shared).waits < at(&alone).waits, "{:?} {:?}", at(&shared), at(&alone));

@@ -176,12 +176,7 @@ mod tests {
 
     #[test]
     fn idle_connections_are_dear_where_few_requests_are_open() {
-        let law = Law {
-            c_us: 35.0,
-            beside_us: 0.0,
-            scans: vec![(1.0, 1.0), (10_000.0, 4_100.0)],
-            r_squared: 1.0,
-        };
+        let law = Law::made(35.0, &[(1.0, 1.0), (10_000.0, 4_100.0)]);
         let cell = |idle, rps| Cell {
             name: String::new(),
             idle,

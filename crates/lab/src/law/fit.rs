@@ -351,7 +351,7 @@ mod tests {
             cpu_us_of_waits: cell.measured.map(|_| 100.0),
             cell,
         };
-        let law = Law { c_us: 99.0, beside_us: 0.0, scans: vec![(0.0, 1.0)], r_squared: 1.0 };
+        let law = Law::made(99.0, &[(0.0, 1.0)]);
         let predictions = vec![prediction(cell(1_000.0, true)), prediction(cell(500.0, false))];
         let (variant, measured) = ("poll".to_owned(), Vec::new());
         let fit = Fit { variant, law, events: 1.0, latency: None, cells: 2, predictions, measured };
