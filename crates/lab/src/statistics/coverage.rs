@@ -266,17 +266,10 @@ fn the_simulated_interval_is_the_one_that_is_built() {
     let mut random = StdRng::seed_from_u64(3);
     for blocks in [6, 10, 40] {
         let drawn: Vec<_> = (0..blocks).map(|_| block(ONE_SKEWED, 0.3, &mut random)).collect();
-        let logs: Vec<f64> = drawn.iter().map(|(a, b)| (a / b).ln()).collect();
-        let (mean, interval) = student::interval(&logs, ERROR);
         let built = paired(drawn.iter().map(|&(a, b)| (Some(a), Some(b))), Compare::Ratio).unwrap();
-        assert!((built.value.ln() - mean).abs() < 1e-12);
-        assert!((built.low.unwrap().ln() - interval.unwrap().low).abs() < 1e-9);
-        assert!((interval.unwrap().high - mean) > 0.0);
-        let half = student::reach(blocks, ERROR) * {
-            let n = blocks as f64;
-            (logs.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / (n - 1.0) / n).sqrt()
-        };
-        assert!((interval.unwrap().high - mean - half).abs() < 1e-12);
+        let (low, high) = of_logarithms(&drawn, student::reach(blocks, ERROR));
+        assert!((built.low.unwrap() / low - 1.0).abs() < 1e-9, "{blocks}: {built:?}, not {low}");
+        assert!((built.high.unwrap() / high - 1.0).abs() < 1e-9, "{blocks}: {built:?}, not {high}");
     }
 }
 
