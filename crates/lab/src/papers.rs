@@ -90,7 +90,7 @@ pub(crate) fn primary_claims_of(key: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::primary_claims_of;
-    use crate::experiment::{find, ids};
+    use crate::experiment::{PAPERS, find, ids};
 
     #[test]
     fn every_primary_claim_of_a_paper_is_counted_once() {
@@ -98,7 +98,7 @@ mod tests {
             let claims = ids().flat_map(|id| find(id).unwrap().claim);
             claims.filter(|claim| claim.primary && claim.paper_key() == Some(paper)).count()
         };
-        for paper in ["provos", "mail", "gammo", "zerohttpd"] {
+        for paper in PAPERS {
             assert_eq!(primary_claims_of(paper), of_experiments(paper), "{paper}");
         }
         assert_eq!(primary_claims_of("ours"), 0);

@@ -20,7 +20,7 @@ use std::{
 /// The file's name in the directory that contains the directories of the runs.
 pub const FILE: &str = "tries.toml";
 /// The length of the day at the start of a directory's name.
-const DAY: usize = "2026-11-29".len();
+pub(crate) const DAY: usize = "2026-11-29".len();
 
 /// The published runs that judged a claim, by their verdicts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

@@ -12,7 +12,7 @@
 
 use super::sides::{Arm, MOST_LOST, Sides};
 use crate::{
-    experiment::{Experiment, RATE, Threshold, Value},
+    experiment::{Experiment, RATE, SESSION, Threshold, Value},
     format::number,
     metric::Metric,
     plan::Point,
@@ -34,8 +34,6 @@ const SAME: f64 = 1.01;
 const OFFERED: &str = Metric::Offered.name();
 /// The load generator's flag for requests that arrive together.
 const BURST: &str = "burst";
-/// The flag for clients that send several requests, each after the reply to the one before.
-const SESSIONS: &str = "session-requests";
 
 /// The metric that cannot exceed the CPU time.
 pub(crate) const COST: &str = Metric::ServerCpu.name();
@@ -305,7 +303,7 @@ pub(super) fn is_beyond_limit<'a>(outcome: &Outcome, runs: impl Iterator<Item = 
 }
 
 fn answered_of<'a>(outcome: &Outcome, runs: impl Iterator<Item = &'a Run>) -> Option<f64> {
-    let has_sessions = outcome.experiment.load.contains_key(SESSIONS);
+    let has_sessions = outcome.experiment.load.contains_key(SESSION);
     let shares: Vec<f64> = runs
         .filter_map(|run| {
             // A slow server is offered less where a client waits for a reply before it sends its next

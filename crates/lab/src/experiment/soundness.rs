@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// Flags of the generator and the server that limit how many requests are open or queued. They decide how
 /// many requests share a wait, and therefore what a wait costs each of them.
-const CAPS: [&str; 2] = ["max-connections", "backlog"];
+pub(crate) const CAPS: [&str; 2] = ["max-connections", BACKLOG];
 /// Metrics of failures. Below the limit of a server there are none.
 const FAILURES: [Metric; 3] = [Metric::ErrorShare, Metric::CompletedShare, Metric::ReplyRateMin];
 /// Metrics that depend on how many requests share a wait, and therefore on the load.
@@ -21,7 +21,7 @@ const COSTS: [Metric; 3] = [Metric::ServerCpu, Metric::ServerInstructions, Metri
 const COST_FAMILIES: [Family; 3] =
     [Family::KernelCallsPerRequest, Family::CallTime, Family::CallShare];
 /// The flag of the listen backlog, which the server limits even if no flag sets it.
-const BACKLOG: &str = "backlog";
+pub(crate) const BACKLOG: &str = "backlog";
 
 /// A threshold as it was recorded.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -2,7 +2,10 @@
 
 use crate::{
     claims,
-    experiment::{Claim, Experiment, RATE, Side, Take, Value},
+    experiment::{
+        Claim, Experiment, RATE, Side, Take, Value,
+        soundness::{BACKLOG, CAPS},
+    },
     format,
     plan::{Dimension, Point},
     result::Outcome,
@@ -11,9 +14,6 @@ use std::slice;
 
 /// The server's listen backlog if no flag sets it.
 const DEFAULT_BACKLOG: &str = "4,096";
-const BACKLOG: &str = "backlog";
-/// Flags that limit how many requests are open or queued.
-const CAPS: [&str; 2] = ["max-connections", "backlog"];
 
 /// Describes the operating point of a claim: its variants, and for each axis the value or the pair of values
 /// that it compares.
@@ -122,8 +122,8 @@ pub(super) fn facts(outcome: &Outcome) -> Vec<String> {
         parts.push(format!("the server has {share} of it"));
     }
     let flags = [&experiment.load, &experiment.server];
-    let has_flag = flags.iter().any(|flags| flags.contains_key("backlog"));
-    let is_axis = experiment.axis.iter().any(|axis| axis.name == "backlog");
+    let has_flag = flags.iter().any(|flags| flags.contains_key(BACKLOG));
+    let is_axis = experiment.axis.iter().any(|axis| axis.name == BACKLOG);
     let has_server = experiment.workload.is_some();
     if has_server && !has_flag && !is_axis {
         parts.push(format!("{BACKLOG} {DEFAULT_BACKLOG}"));

@@ -19,8 +19,8 @@ use super::{
 use crate::{
     environment::{Cpus, patience},
     experiment::{
-        Experiment, Flags, IDLE, RATE, REQUEST, RedisBenchmark, Request, SUBSCRIBERS, Subject,
-        Value, Variant, Where, Workload,
+        Experiment, Flags, IDLE, RATE, REQUEST, RedisBenchmark, Request, SESSION, SUBSCRIBERS,
+        Subject, Value, Variant, Where, Workload,
     },
     kernel_calls::KernelCalls,
     measure::{self, Raw},
@@ -503,7 +503,7 @@ impl Bench<'_> {
             Drive::Saturate(connections) => {
                 // A closed loop has no sessions that start by a schedule. It sends the same number of
                 // requests on each connection.
-                if let Some(requests) = flags.remove("session-requests") {
+                if let Some(requests) = flags.remove(SESSION) {
                     flags.remove("think-time");
                     flags.insert("requests-per-connection".into(), requests);
                 }

@@ -1,10 +1,7 @@
 //! Idle connections beside a load: they are opened before it and held until after it.
 
 use super::*;
-use crate::{
-    experiment::SESSION,
-    memory::{HoldCost, Memory},
-};
+use crate::memory::{HoldCost, Memory};
 use rustix::process::Signal;
 use serde_json::Value as Json;
 
