@@ -3,35 +3,23 @@
 use super::Experiment;
 use std::sync::OnceLock;
 
+/// Returns the ids of experiments with the texts of their files.
+macro_rules! with_texts {
+    ($($id:literal)*) => {
+        &[$(($id, include_str!(concat!("../../experiments/", $id, ".toml")))),*]
+    };
+}
+
 /// The ids and texts of the built-in experiments.
-pub(super) const BUILT_IN: &[(&str, &str)] = &[
-    ("idle", include_str!("../../experiments/idle.toml")),
-    ("tls-idle", include_str!("../../experiments/tls-idle.toml")),
-    ("push", include_str!("../../experiments/push.toml")),
-    ("capacity", include_str!("../../experiments/capacity.toml")),
-    ("wait-cost", include_str!("../../experiments/wait-cost.toml")),
-    ("provos-fig4-9", include_str!("../../experiments/provos-fig4-9.toml")),
-    ("provos-fig10", include_str!("../../experiments/provos-fig10.toml")),
-    ("provos-fig11-13", include_str!("../../experiments/provos-fig11-13.toml")),
-    ("provos-fig14", include_str!("../../experiments/provos-fig14.toml")),
-    ("provos-overflow", include_str!("../../experiments/provos-overflow.toml")),
-    ("provos-hybrid", include_str!("../../experiments/provos-hybrid.toml")),
-    ("provos-hybrid-quiet", include_str!("../../experiments/provos-hybrid-quiet.toml")),
-    ("provos-ablation", include_str!("../../experiments/provos-ablation.toml")),
-    ("mail-hints", include_str!("../../experiments/mail-hints.toml")),
-    ("gammo-fig1-2", include_str!("../../experiments/gammo-fig1-2.toml")),
-    ("gammo-fig3-4", include_str!("../../experiments/gammo-fig3-4.toml")),
-    ("gammo-fig5-6", include_str!("../../experiments/gammo-fig5-6.toml")),
-    ("gammo-fig7", include_str!("../../experiments/gammo-fig7.toml")),
-    ("gammo-specweb99", include_str!("../../experiments/gammo-specweb99.toml")),
-    ("gammo-wan", include_str!("../../experiments/gammo-wan.toml")),
-    ("gammo-table1", include_str!("../../experiments/gammo-table1.toml")),
-    ("batching", include_str!("../../experiments/batching.toml")),
-    ("zerohttpd-table", include_str!("../../experiments/zerohttpd-table.toml")),
-    ("zerohttpd-static", include_str!("../../experiments/zerohttpd-static.toml")),
-    ("guestbook-redis", include_str!("../../experiments/guestbook-redis.toml")),
-    ("frontend", include_str!("../../experiments/frontend.toml")),
-];
+pub(super) const BUILT_IN: &[(&str, &str)] = with_texts! {
+    "idle" "tls-idle" "push" "capacity" "wait-cost"
+    "provos-fig4-9" "provos-fig10" "provos-fig11-13" "provos-fig14" "provos-overflow"
+    "provos-hybrid" "provos-hybrid-quiet" "provos-ablation"
+    "mail-hints"
+    "gammo-fig1-2" "gammo-fig3-4" "gammo-fig5-6" "gammo-fig7" "gammo-specweb99" "gammo-wan"
+    "gammo-table1"
+    "batching" "zerohttpd-table" "zerohttpd-static" "guestbook-redis" "frontend"
+};
 
 /// The ids of the built-in experiments, in the order of `pollux lab list`.
 pub fn ids() -> impl Iterator<Item = &'static str> {
