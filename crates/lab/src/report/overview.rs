@@ -11,7 +11,7 @@ use super::{earlier, forest, html};
 use crate::{
     archive,
     claims::p_text,
-    experiment,
+    experiment::{self, Claim},
     format::escape,
     papers::{PaperFigure, papers},
     result::Outcome,
@@ -300,68 +300,56 @@ fn markdown_table(text: &mut String, claims: &Claims<'_>) {
     }
 }
 
+/// Writes a list with its head; nothing if there are no lines.
+fn list(text: &mut String, head: &str, lines: impl Iterator<Item = String>) {
+    let lines: String = lines.map(|line| format!("- {line}\n")).collect();
+    if !lines.is_empty() {
+        let _ = write!(text, "\n{head}\n\n{lines}");
+    }
+}
+
 /// Writes the claims that no published run judges, with their statements from the experiment.
 fn markdown_rest(text: &mut String, figure: &PaperFigure, claims: &Claims<'_>) {
-    let open: Vec<&String> =
-        claims.iter().filter(|(_, decided)| decided.is_none()).map(|(id, _)| id).collect();
-    if open.is_empty() {
-        return;
-    }
-    text.push_str("\nNo run here judges these claims (results.md reads some of them from the data of an older run):\n\n");
-    for id in open {
+    let open = claims.iter().filter(|(_, decided)| decided.is_none());
+    let lines = open.filter_map(|(id, _)| {
         let of = |experiment: &String| experiment::find_built_in(experiment)?.find_claim(id);
-        let Some(claim) = figure.experiments.iter().find_map(of) else { continue };
-        let _ = writeln!(
-            text,
-            "- {id}: {}; holds if {}. The paper: {}.",
-            claim.statement, claim.holds, claim.paper
-        );
-    }
+        let Claim { statement, holds, paper, .. } = figure.experiments.iter().find_map(of)?;
+        Some(format!("{id}: {statement}; holds if {holds}. The paper: {paper}."))
+    });
+    let head = "No run here judges these claims (results.md reads some of them from the data of an older run):";
+    list(text, head, lines);
 }
 
 /// Writes the claims that no experiment here can test, with the reasons.
 fn markdown_untestable(text: &mut String, figure: &PaperFigure) {
-    if figure.not_testable.is_empty() {
-        return;
-    }
-    text.push_str("\nNot testable here:\n\n");
-    for claim in &figure.not_testable {
-        let _ = writeln!(text, "- {}: {}. {}", claim.id, claim.statement, claim.why);
-    }
+    let claims = figure.not_testable.iter();
+    let lines = claims.map(|it| format!("{}: {}. {}", it.id, it.statement, it.why));
+    list(text, "Not testable here:", lines);
 }
 
 /// Writes the claims whose verdict would differ with an earlier threshold, or whose form was another one. This is
 /// no part of the table, because the file of a run does not have earlier thresholds.
 fn markdown_changed(text: &mut String, claims: &Claims<'_>) {
-    let mut lines = Vec::new();
-    for (id, decided) in claims {
+    let lines = claims.iter().flat_map(|(id, decided)| {
         let others = decided.as_ref().map(ClaimWithRun::other_thresholds).unwrap_or_default();
-        let forms = earlier::earlier_forms(id);
-        lines.extend(others.into_iter().chain(forms).map(|it| format!("- {id}: {it}\n")));
-    }
-    if !lines.is_empty() {
-        let _ = write!(text, "\nThresholds that changed:\n\n{}", lines.concat());
-    }
+        let all = others.into_iter().chain(earlier::earlier_forms(id));
+        all.map(move |it| format!("{id}: {it}"))
+    });
+    list(text, "Thresholds that changed:", lines);
 }
 
 /// Writes how often each primary claim was run, which run is shown, and why. This is no table, because the file
 /// of one run does not have these numbers.
 fn markdown_tries(text: &mut String, claims: &Claims<'_>) {
-    let primary = claims.iter().filter_map(|(id, decided)| Some((id, decided.as_ref()?)));
-    let primary: Vec<_> = primary.filter(|(_, decided)| decided.claim.primary).collect();
-    if primary.is_empty() {
-        return;
-    }
-    text.push_str("\n### Every run of the primary claims\n\n");
-    for (id, decided) in primary {
+    let decided = claims.iter().filter_map(|(id, decided)| Some((id, decided.as_ref()?)));
+    let lines = decided.filter(|(_, decided)| decided.claim.primary).map(|(id, decided)| {
         let run = &decided.run.directory;
         let contradict = match decided.tries.contradict_each_other() {
             true => "; the runs contradict each other",
             false => "",
         };
-        let _ = writeln!(
-            text,
-            "- {id} (`{}`), {}{contradict}. Shown: [{}]({}/{}), {}. {}{}",
+        format!(
+            "{id} (`{}`), {}{contradict}. Shown: [{}]({}/{}), {}. {}{}",
             decided.run.outcome.experiment.id,
             decided.tries,
             name(run).replace(['[', ']'], "_"),
@@ -370,8 +358,9 @@ fn markdown_tries(text: &mut String, claims: &Claims<'_>) {
             decided.why_chosen(),
             p_values(decided).map_or_else(|| "No p-value".to_owned(), |text| capital(&text)),
             decided.doubt().map_or_else(|| ".".to_owned(), |doubt| format!(": **{doubt}**.")),
-        );
-    }
+        )
+    });
+    list(text, "### Every run of the primary claims", lines);
 }
 
 /// Returns the text with a capital at its start.
