@@ -2,6 +2,11 @@
 
 use super::{Facts, MechanismFact, OptionFact, Report, SandboxFact, Style, Surroundings, TlsFact};
 
+/// Returns the words of a text.
+fn words<T: FromIterator<String>>(text: &str) -> T {
+    text.split(' ').map(str::to_owned).collect()
+}
+
 fn facts() -> Facts {
     let limit = |name: &str, soft, hard| (name.to_owned(), (soft, hard));
     let sysctl = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -23,7 +28,7 @@ fn facts() -> Facts {
                 options: vec![
                     OptionFact {
                         key: "results".into(),
-                        values: ["copy", "mmap"].map(String::from).into(),
+                        values: words("copy mmap"),
                         meaning: "how results reach the program".into(),
                     },
                     OptionFact {
@@ -60,11 +65,9 @@ fn facts() -> Facts {
         tls: TlsFact {
             library: "rustls".into(),
             provider: "ring".into(),
-            versions: ["1.3", "1.2"].map(String::from).into(),
-            suites: ["TLS_AES_128_GCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256"]
-                .map(String::from)
-                .into(),
-            groups: ["X25519", "secp256r1"].map(String::from).into(),
+            versions: words("1.3 1.2"),
+            suites: words("TLS_AES_128_GCM_SHA256 TLS_CHACHA20_POLY1305_SHA256"),
+            groups: words("X25519 secp256r1"),
             kernel: false,
             kernel_refused: Some("its module `tls` is not loaded (modprobe tls)".into()),
             cpu: [("aes", false), ("pclmulqdq", false), ("vaes", false)]
@@ -73,7 +76,7 @@ fn facts() -> Facts {
         },
         memory_bytes: Some(24 << 30),
         surroundings: Surroundings {
-            programs: ["cc", "gcc", "make", "xz", "nginx"].map(String::from).into(),
+            programs: words("cc gcc make xz nginx"),
             cargo: Some("1.85.0".into()),
             can_install: false,
             cpus: 1,
@@ -90,20 +93,7 @@ fn good() -> Facts {
     let mut facts = facts();
     facts.limits.insert("nofile".into(), (Some(1_024), Some(20_000)));
     facts.surroundings = Surroundings {
-        programs: [
-            "cc",
-            "gcc",
-            "make",
-            "xz",
-            "depmod",
-            "qemu-system-x86_64",
-            "nginx",
-            "h2o",
-            "lighttpd",
-            "wrk",
-        ]
-        .map(String::from)
-        .into(),
+        programs: words("cc gcc make xz depmod qemu-system-x86_64 nginx h2o lighttpd wrk"),
         cargo: Some("1.88.0".into()),
         can_install: true,
         cpus: 2,
