@@ -190,12 +190,7 @@ fn beside_us(outcome: &Outcome, variant: &str, fit: &[&Cell]) -> f64 {
     if outcome.environment.cpus != 1 || has_share {
         return 0.0;
     }
-    let generator = |cell: &&Cell| {
-        let runs = outcome.runs_at(variant, &cell.point);
-        let values: Vec<f64> =
-            runs.filter_map(|run| run.metric(Metric::GeneratorCpu.name())).collect();
-        statistics::mean(&values)
-    };
+    let generator = |cell: &&Cell| mean_at(outcome, variant, &cell.point, Metric::GeneratorCpu);
     let values: Vec<f64> = fit.iter().filter_map(generator).collect();
     statistics::median(&values).unwrap_or(0.0)
 }
@@ -225,15 +220,18 @@ impl Latency {
     }
 }
 
+/// Returns the mean of a metric over the valid runs of a cell.
+fn mean_at(outcome: &Outcome, variant: &str, point: &plan::Point, metric: Metric) -> Option<f64> {
+    let runs = outcome.runs_at(variant, point);
+    let values: Vec<f64> = runs.filter_map(|run| run.metric(metric.name())).collect();
+    statistics::mean(&values)
+}
+
 /// Returns every cell of the design, with the means over its valid runs.
 fn cells(outcome: &Outcome, variant: &str) -> Vec<Cell> {
     let number = |point: &plan::Point, axis: &str| point.get(axis).and_then(Value::number);
     let cell = |point: plan::Point| {
-        let mean = |metric: Metric| {
-            let runs = outcome.runs_at(variant, &point);
-            let values: Vec<f64> = runs.filter_map(|run| run.metric(metric.name())).collect();
-            statistics::mean(&values)
-        };
+        let mean = |metric: Metric| mean_at(outcome, variant, &point, metric);
         let idle = number(&point, IDLE).unwrap_or(0.0);
         // If a server has only a part of a CPU, its rates are divided by that part, so that they hold
         // for a whole CPU.
