@@ -100,17 +100,13 @@ impl Register {
     /// # Errors
     /// When a file is not a register, or when the runs are in two directories that have one.
     pub fn beside(directories: &[PathBuf]) -> anyhow::Result<Self> {
-        let parents: BTreeSet<PathBuf> =
-            directories.iter().map(|it| it.join("..").join(FILE)).collect();
-        let mut files: Vec<PathBuf> =
-            parents.iter().filter_map(|file| fs::canonicalize(file).ok()).collect();
-        files.sort();
-        files.dedup();
-        match files.as_slice() {
-            [] => Ok(Self::default()),
-            [file] => Self::read(file),
-            _ => anyhow::bail!("the runs are in directories with a {FILE} each: {files:?}"),
-        }
+        let file = |run: &PathBuf| fs::canonicalize(run.join("..").join(FILE)).ok();
+        let files: BTreeSet<PathBuf> = directories.iter().filter_map(file).collect();
+        anyhow::ensure!(
+            files.len() < 2,
+            "the runs are in directories with a {FILE} each: {files:?}"
+        );
+        files.first().map_or_else(|| Ok(Self::default()), |file| Self::read(file))
     }
 
     fn read(file: &Path) -> anyhow::Result<Self> {

@@ -19,6 +19,7 @@ use crate::{
     verdict::ClaimOutcome,
 };
 use std::{
+    collections::BTreeSet,
     fmt::Write as _,
     iter,
     path::{Path, PathBuf},
@@ -286,14 +287,12 @@ fn markdown_table(text: &mut String, claims: &Claims<'_>) {
     let runs = decided
         .iter()
         .flat_map(|(_, it)| iter::once(it.run).chain(it.others.iter().map(|&(run, _)| run)));
-    let mut files: Vec<String> = runs.map(|run| run.data().display().to_string()).collect();
-    files.sort();
-    files.dedup();
+    let files: BTreeSet<String> = runs.map(|run| run.data().display().to_string()).collect();
     let _ = writeln!(
         text,
         "\n<!-- figures: {} -->\n| claim | statement | verdict | measured | holds if | the paper | operating point \
          | what differs | run |\n|---|---|---|---|---|---|---|---|---|",
-        files.join(" ")
+        Vec::from_iter(files).join(" ")
     );
     for (id, decided) in decided {
         markdown_row(text, id, decided);
