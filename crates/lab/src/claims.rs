@@ -156,46 +156,42 @@ pub(crate) fn operating_values<'a>(outcome: &'a Outcome, claim: &Claim, axis: &s
     &values[..end.max(1).min(values.len())]
 }
 
-/// Returns the claim at each of its operating points, with their names.
+/// Returns the claim at each of its operating points, with their names: each value of its axis at each of its rates.
+/// A claim without operating points has one point without a name.
 pub(crate) fn at_operating_points(
     outcome: &Outcome,
     claim: &Claim,
 ) -> Vec<(Option<String>, Claim)> {
     let axis = claim.operating_points.as_ref();
-    let along = axis.map(|axis| (axis, operating_values(outcome, claim, axis)));
-    let at_value = |(axis, values): (&String, &[Value])| -> Vec<(String, Claim)> {
-        let at = |value: &Value| {
-            let mut claim = claim.clone();
-            for side in iter::once(&mut claim.a).chain(&mut claim.b) {
+    let values = axis.map_or(&[][..], |axis| operating_values(outcome, claim, axis));
+    let rates = each_or_none(claim.operating_rates.iter().filter(|it| has_rate(outcome, it)));
+    let at = |value: Option<&Value>, rate: Option<&Select>| {
+        let mut claim = claim.clone();
+        for side in iter::once(&mut claim.a).chain(&mut claim.b) {
+            if let Some((axis, value)) = axis.zip(value) {
                 side.at.insert(axis.clone(), Select(value.clone()));
             }
-            (format!("{axis} {}", format::value(value)), claim)
-        };
-        values.iter().map(at).collect()
-    };
-    let points = along.map(at_value).unwrap_or_default();
-    let rates: Vec<&Select> =
-        claim.operating_rates.iter().filter(|rate| has_rate(outcome, rate)).collect();
-    if rates.is_empty() && points.is_empty() {
-        return vec![(None, claim.clone())];
-    }
-    if rates.is_empty() {
-        return points.into_iter().map(|(name, claim)| (Some(name), claim)).collect();
-    }
-    let points = if points.is_empty() { vec![(String::new(), claim.clone())] } else { points };
-    let each_rate = points.iter().flat_map(|(name, claim)| {
-        rates.iter().map(move |rate| {
-            let mut claim = claim.clone();
-            for side in iter::once(&mut claim.a).chain(&mut claim.b) {
-                if let Some(at) = side.at.get_mut(RATE).filter(|at| at.multiple().is_some()) {
-                    at.clone_from(rate);
-                }
+            let multiple = side.at.get_mut(RATE).filter(|at| at.multiple().is_some());
+            if let Some((at, rate)) = multiple.zip(rate) {
+                at.clone_from(rate);
             }
-            let space = if name.is_empty() { "" } else { ", " };
-            (Some(format!("{name}{space}rate {}", rate.0)), claim)
-        })
-    });
-    each_rate.collect()
+        }
+        let value = axis.zip(value).map(|(axis, value)| format!("{axis} {}", format::value(value)));
+        let names: Vec<String> =
+            value.into_iter().chain(rate.map(|rate| format!("rate {}", rate.0))).collect();
+        ((!names.is_empty()).then(|| names.join(", ")), claim)
+    };
+    let mut points = Vec::new();
+    for value in each_or_none(values.iter()) {
+        points.extend(rates.iter().map(|&rate| at(value, rate)));
+    }
+    points
+}
+
+/// Returns each item, or one `None` if there are none.
+fn each_or_none<T>(items: impl Iterator<Item = T>) -> Vec<Option<T>> {
+    let items: Vec<Option<T>> = items.map(Some).collect();
+    if items.is_empty() { vec![None] } else { items }
 }
 
 /// Combines the verdicts of several operating points: each point counts, and if they disagree the verdict
