@@ -37,10 +37,7 @@ use process::Scheduling;
 use progress::Progress;
 use server::HoldShortfall;
 use site::Site;
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{path::Path, time::Instant};
 use trial::{Bench, Drive, LoadPhase, Programs, Trial};
 pub(crate) use variants::variants;
 #[cfg(test)]
@@ -385,12 +382,11 @@ impl<'a> Session<'a> {
                 continue;
             }
             let run = windows * window + self.overhead();
-            self.settings.progress.running(
-                &format!("block {}: {}", block + 1, course_name(course)),
-                (block as usize * courses.len() + done) as u64,
-                u64::from(self.aimed_at().max(block + 1)) * courses.len() as u64,
-                Duration::from_secs_f64((courses.len() - done + later) as f64 * run),
-            );
+            let what = format!("block {}: {}", block + 1, course_name(course));
+            let before = block as usize * courses.len();
+            let total = self.aimed_at().max(block + 1) as usize * courses.len();
+            let left_s = (courses.len() - done + later) as f64 * run;
+            self.settings.progress.running(&what, before + done, total, left_s);
             let again = self.one(course, block, window, &vec![true; course.len()])?;
             if again.contains(&true) {
                 invalid.push((course, again));

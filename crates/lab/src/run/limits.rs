@@ -133,7 +133,7 @@ impl Session<'_> {
         };
         let mut lines: Vec<Cell> = courses.iter().map(|course| without_rate(&course[0])).collect();
         lines.dedup();
-        let count = lines.len() as u64;
+        let count = lines.len();
         // The outcome gets all ladders or none: a resumed run would take half of them for complete.
         let mut ladders = Vec::new();
         for (done, line) in lines.into_iter().enumerate() {
@@ -149,12 +149,7 @@ impl Session<'_> {
                     Next::Unknown => break None,
                 };
                 let what = format!("searching the limit of {}: {rate} a second", line.name());
-                self.settings.progress.running(
-                    &what,
-                    done as u64,
-                    count,
-                    self.time_for(count - done as u64),
-                );
+                self.settings.progress.running(&what, done, count, self.time_for_s(count - done));
                 let Some(answered_rps) = self.answered(&line, rate)? else {
                     self.note(format!(
                         "The limit of {} was not found: a probe at {rate} a second failed. This server is \
@@ -192,10 +187,9 @@ impl Session<'_> {
         self.settings.experiment.budget.min_window_seconds.max(PROBE_S)
     }
 
-    /// The estimated time of the search for this many limits.
-    fn time_for(&self, lines: u64) -> Duration {
-        let probe_s = self.probe_s() + self.outcome.warmup_s + self.overhead();
-        Duration::from_secs_f64(PROBES * lines as f64 * probe_s)
+    /// The estimated time of the search for this many limits, in seconds.
+    fn time_for_s(&self, lines: usize) -> f64 {
+        PROBES * lines as f64 * (self.probe_s() + self.outcome.warmup_s + self.overhead())
     }
 
     /// Offers `line` this rate and returns the answered rate. `None` if the measurement failed twice, for

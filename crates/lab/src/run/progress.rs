@@ -26,12 +26,12 @@ impl Progress {
         Self(ProgressBar::hidden())
     }
 
-    /// Shows that `what` is running, that `done` of `total` steps are complete, and that about `left`
-    /// remains.
-    pub fn running(&self, what: &str, done: u64, total: u64, left: Duration) {
-        self.0.set_length(total);
-        self.0.set_position(done);
-        let seconds = left.as_secs();
+    /// Shows that `what` is running, that `done` of `total` steps are complete, and that about `left_s`
+    /// seconds remain.
+    pub fn running(&self, what: &str, done: usize, total: usize, left_s: f64) {
+        self.0.set_length(total as u64);
+        self.0.set_position(done as u64);
+        let seconds = left_s as u64;
         let left = match seconds {
             0..=99 => format!("{seconds} s"),
             _ => format!("{} min", seconds.div_ceil(60)),

@@ -78,14 +78,10 @@ impl Session<'_> {
                 .map(|variant| Cell { variant, point: point.clone() })
                 .collect(),
         };
-        let count = probed.len() as u64;
+        let count = probed.len();
         for (done, cell) in probed.into_iter().enumerate() {
-            self.settings.progress.running(
-                &format!("saturation: {}", cell.name()),
-                done as u64,
-                count,
-                Duration::from_secs_f64(self.left_s().max(0.0)),
-            );
+            let what = format!("saturation: {}", cell.name());
+            self.settings.progress.running(&what, done, count, self.left_s());
             let drive = Drive::Saturate(rate.saturation_connections);
             let window_s = budget.saturation_seconds;
             let probe = self.probe(LoadPhase { cell: &cell, drive, window_s, warmup_s: 0.0 })?;

@@ -27,13 +27,10 @@ impl Session<'_> {
             };
             let last = courses.iter().rev().find(runs);
             let Some(cell) = last.map(|course| &course[0]) else { continue };
-            self.settings.progress.running(
-                &format!("until it is steady: {}", cell.name()),
-                done as u64,
-                names.len() as u64,
-                Duration::from_secs_f64((names.len() - done) as f64 * 2.0 * most),
-            );
             let window_s = 2.0 * most;
+            let what = format!("until it is steady: {}", cell.name());
+            let left_s = (names.len() - done) as f64 * window_s;
+            self.settings.progress.running(&what, done, names.len(), left_s);
             let step = LoadPhase { cell, drive: Drive::AsPlanned, window_s, warmup_s: 0.0 };
             let (trials, result) = self.trial(&[step], self.settings.seed)?;
             let Some((mut replies, interval_s)) = trials[0].raw.series() else { continue };
