@@ -35,14 +35,7 @@ impl Outcome {
     /// Replaces the claims stored with a run of a built-in experiment by the current claims. A run of a
     /// user's file keeps the claims of that file, whatever the id of its experiment is.
     fn take_todays_claims(&mut self) {
-        if self.is_of_a_file() {
-            return;
-        }
-        let Some(today) = experiment::find_built_in(&self.experiment.id) else { return };
-        let in_guest = self.environment.guest.is_some();
-        let Ok(today) = today.in_the_form_of(&self.experiment, in_guest, self.quick) else {
-            return;
-        };
+        let Some(today) = self.todays_experiment() else { return };
         if today.has_the_design_of(&self.experiment) {
             self.experiment.claim = today.claim;
             return;
@@ -62,10 +55,8 @@ impl Outcome {
     /// Returns the current claim `id` of the built-in experiment that was run, if the run has the points that
     /// the claim compares, and its variants. The run itself need not have the claim.
     pub(crate) fn todays_claim(&self, id: &str) -> Option<Claim> {
-        let today = experiment::find_built_in(&self.experiment.id)?;
-        let in_guest = self.environment.guest.is_some();
-        let today = today.in_the_form_of(&self.experiment, in_guest, self.quick).ok()?;
-        let claim = today.claim.into_iter().find(|claim| claim.id == id && !self.is_of_a_file())?;
+        let mut today = self.todays_experiment()?.claim.into_iter();
+        let claim = today.find(|claim| claim.id == id)?;
         let axes = claim.sides().flat_map(|side| side.at.keys().chain(&side.over));
         let has_axes = axes.chain(&claim.operating_points).all(|axis| self.values(axis).is_some());
         let has_reference =
@@ -100,8 +91,7 @@ impl Outcome {
     /// A figure does not change what was measured.
     pub(crate) fn figures(&self) -> Vec<&Figure> {
         let own = &self.experiment.figure;
-        let today = experiment::find_built_in(&self.experiment.id).filter(|_| !self.is_of_a_file());
-        let today = today.map_or(&[][..], |today| &today.figure);
+        let today = self.built_in().map_or(&[][..], |today| &today.figure);
         let draws_the_same = |it: &Figure, figure: &Figure| {
             it.id == figure.id && it.x == figure.x && it.y == figure.y && it.at == figure.at
         };
@@ -117,10 +107,17 @@ impl Outcome {
         own.iter().map(current).chain(new).collect()
     }
 
-    /// Whether the run's experiment was a user's file.
-    fn is_of_a_file(&self) -> bool {
+    /// Returns the built-in experiment that was run, as it is today; `None` if the experiment was a user's file.
+    fn built_in(&self) -> Option<&'static Experiment> {
         let is_file = |word: &str| word.ends_with(".toml");
-        self.environment.command.split_whitespace().any(is_file)
+        let is_of_a_file = self.environment.command.split_whitespace().any(is_file);
+        experiment::find_built_in(&self.experiment.id).filter(|_| !is_of_a_file)
+    }
+
+    /// Returns the same experiment in the form of this run.
+    fn todays_experiment(&self) -> Option<Experiment> {
+        let in_guest = self.environment.guest.is_some();
+        self.built_in()?.in_the_form_of(&self.experiment, in_guest, self.quick).ok()
     }
 
     fn summaries(&self) -> Vec<CellSummary> {
