@@ -13,8 +13,12 @@ def program():
 def machine():
     with open("/proc/cpuinfo") as file:
         models = {line.split(":", 1)[1].strip() for line in file if line.startswith("model name")}
+    # It decides when the kernel sends how much, and so what a long response costs.
+    with open("/proc/sys/net/ipv4/tcp_congestion_control") as file:
+        congestion = file.read().strip()
     return {"kernel": os.uname().release, "cpus": os.cpu_count(), "models": sorted(models),
-            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "load_before": os.getloadavg()}
+            "congestion_control": congestion, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "load_before": os.getloadavg()}
 
 
 def in_directory(act):
@@ -77,7 +81,7 @@ def keep(given, title, where, intro, shown, runs, more=()):
     command = " ".join(["scripts/" + os.path.basename(sys.argv[0])] + sys.argv[1:])
     with open(os.path.join(given.out, "README.md"), "w") as file:
         file.write(f"# {title}, {where['at']}\n\n`{command}` on {', '.join(where['models'])}, {where['cpus']} CPUs, Linux "
-                   f"{where['kernel']}. {intro}\n\n{shown}\n\n"
+                   f"{where['kernel']}, TCP with {where['congestion_control']}. {intro}\n\n{shown}\n\n"
                    + "".join(f"- {line}\n" for line in [*versions, *more, *missing]))
     print(shown)
     for line in missing:
