@@ -64,35 +64,39 @@ impl Panel<'_> {
         self.figure.paper.iter().filter(|line| self.is_at(outcome, &line.at)).collect()
     }
 
-    /// Divides the panel into drawings with as many variants as a reader can follow; they differ only in
-    /// their variants.
+    /// Divides the panel into drawings with as many lines as a reader can follow, those of the paper included; they
+    /// differ only in their variants.
     fn parts(self, outcome: &Outcome) -> Vec<Self> {
-        let is_drawn = |variant: &&VariantOutcome| {
+        let is_drawn = |variant: &VariantOutcome| {
             self.x.values.iter().any(|x| {
                 let cell = outcome.cell(&variant.name, &self.point(x));
                 cell.is_some_and(|cell| cell.metrics.contains_key(&self.figure.y))
             })
         };
-        let lines = self.variants.iter().filter(&is_drawn).count();
-        let parts = lines.div_ceil(MAX_LINES).max(1);
-        let most = lines.div_ceil(parts);
+        let paper = self.paper(outcome);
+        let lines_of = |variant: &VariantOutcome| {
+            let is_its = |line: &&&PaperLine| line.variant == variant.name && line.points.len() > 1;
+            if is_drawn(variant) { 1 + paper.iter().filter(is_its).count() } else { 0 }
+        };
+        let lines: Vec<usize> = self.variants.iter().map(lines_of).collect();
+        let all: usize = lines.iter().sum();
+        let least = all.div_ceil(MAX_LINES).max(1);
+        // Parts of about the same size, unless that takes more of them.
+        let alike = sizes_of_parts(&lines, all.div_ceil(least));
+        let sizes = if alike.len() > least { sizes_of_parts(&lines, MAX_LINES) } else { alike };
+        let parts = sizes.len();
         let mut rest = self.variants;
-        let part = |part: usize| {
-            let mut drawn = 0;
-            let end = rest.iter().position(|variant| {
-                drawn += usize::from(is_drawn(&variant));
-                drawn > most
-            });
-            let (variants, after) =
-                rest.split_at(end.filter(|_| part < parts).unwrap_or(rest.len()));
+        let part = |(index, size): (usize, usize)| {
+            let (variants, after) = rest.split_at(size);
             rest = after;
+            let part = index + 1;
             let id = match part {
                 1 => self.id.clone(),
                 _ => format!("{}-part-{part}", self.id),
             };
             Self { id, variants, part: (part, parts), ..self.clone() }
         };
-        (1..=parts).map(part).collect()
+        sizes.into_iter().enumerate().map(part).collect()
     }
 
     /// Returns whether none of its cells is measured, as planned: it would have no point.
@@ -106,6 +110,22 @@ impl Panel<'_> {
         point.insert(self.x.name.clone(), x.clone());
         point
     }
+}
+
+/// Returns how many variants each part has, in their order, if no part has more than `most` lines. `lines` has the
+/// number of lines of each variant.
+fn sizes_of_parts(lines: &[usize], most: usize) -> Vec<usize> {
+    let (mut sizes, mut size, mut drawn) = (Vec::new(), 0, 0_usize);
+    for &of_variant in lines {
+        if drawn > 0 && drawn + of_variant > most {
+            sizes.push(size);
+            (size, drawn) = (0, 0);
+        }
+        drawn += of_variant;
+        size += 1;
+    }
+    sizes.push(size);
+    sizes
 }
 
 /// Returns all drawings of an outcome, in the order of the experiment's file. A drawing that would have no point
@@ -167,5 +187,37 @@ mod tests {
         assert_eq!(of_errors().next_back().unwrap().id, "errors-9");
         let tables = crate::report::terminal::tables(&outcome, 1000);
         assert!(tables.contains("idle 251 ") && !tables.contains("idle 1 "), "{tables}");
+    }
+
+    #[test]
+    fn lines_of_the_paper_count() {
+        let experiment = find("zerohttpd-table").unwrap();
+        let names: Vec<String> = experiment.variant.iter().map(|it| it.name.clone()).collect();
+        let dimensions = experiment.dimensions();
+        let cells = plan::cells(names.iter().map(String::as_str), &dimensions).unwrap();
+        let run = |cell| made::run(cell, 0, [("throughput_rps".to_owned(), 100.0)].into());
+        let runs = cells.into_iter().map(run).collect();
+        let mut outcome = made::outcome(experiment, false, dimensions, &names, runs);
+        outcome.conclude();
+        let panels = panels(&outcome);
+        let drawings: Vec<_> = panels.iter().filter(|it| it.figure.id == "throughput").collect();
+        for panel in &drawings {
+            let paper = panel.paper(&outcome);
+            let of_paper = paper.iter().filter(|line| panel.shows(&line.variant)).count();
+            assert!(panel.variants.len() + of_paper <= MAX_LINES, "{}", panel.id);
+        }
+        let variants: usize = drawings.iter().map(|panel| panel.variants.len()).sum();
+        assert_eq!((drawings.len(), variants), (4, names.len()));
+        assert_eq!(drawings[3].id, "throughput-part-4");
+    }
+
+    #[test]
+    fn parts_are_about_the_same_size() {
+        assert_eq!(sizes_of_parts(&[1; 8], 4), [4, 4]);
+        assert_eq!(sizes_of_parts(&[1; 7], 4), [4, 3]);
+        assert_eq!(sizes_of_parts(&[1, 0, 1, 0, 1], 2), [4, 1], "what is not drawn needs no room");
+        assert_eq!(sizes_of_parts(&[2, 2, 2, 1], 5), [2, 2]);
+        assert_eq!(sizes_of_parts(&[], 6), [0]);
+        assert_eq!(sizes_of_parts(&[9, 1], 6), [1, 1]);
     }
 }
