@@ -233,6 +233,31 @@ pub(crate) mod tests {
         assert_eq!(register.of("P2", [("2026-11-25", Verdict::Holds)].into_iter()).made(), 1);
     }
 
+    /// docs/runs/tries.md lists the runs that the register counts.
+    #[test]
+    fn the_list_of_runs_has_every_counted_run() {
+        let runs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/runs");
+        let list = fs::read_to_string(runs.join("tries.md")).unwrap();
+        let register = register();
+        let mut listed: BTreeMap<String, Tries> = BTreeMap::new();
+        for line in list.lines() {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            let [_, id, day, _, _, _, _, verdict, ..] = cells[..] else { continue };
+            if !day.starts_with("2026-") {
+                continue;
+            }
+            assert!(day <= register.until.as_str(), "{line}");
+            listed.entry(id.to_owned()).or_default().add(match verdict {
+                "holds" => Verdict::Holds,
+                "does not hold" => Verdict::DoesNotHold,
+                "undecided" => Verdict::Undecided,
+                "seen, not decided" => Verdict::Seen,
+                _ => panic!("{line}"),
+            });
+        }
+        assert_eq!(listed, register.claim);
+    }
+
     #[test]
     fn the_register_names_claims() {
         let claims: Vec<String> =
