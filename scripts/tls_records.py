@@ -266,8 +266,13 @@ def stalled(length):
 
 
 def renegotiation(peer):
-    """RFC 5746 section 4.5: refused by a warning. Pollux then ends the connection."""
+    """RFC 5746 section 4.5: refused by a warning. Pollux then ends the connection, by close_notify."""
     peer.send(HANDSHAKE, Hello(versions=(0x0303,)).encode())
+    try:
+        peer.take(*peer.record())
+    except Ended as ended:
+        return peer.end() if str(ended) == "no_renegotiation" else str(ended)
+    raise Wrong("no alert")
 
 
 RECORDS_12 = [
@@ -303,7 +308,7 @@ RECORDS_12 = [
     ("a request and then close_notify", "close_notify", half_closed),
     *((f"the stream is cut after {count} bytes of a record", "close_notify closed", cut(count))
       for count in (0, 1, 5, 20)),
-    ("renegotiation", "no_renegotiation", renegotiation),
+    ("renegotiation", "close_notify", renegotiation),
     ("an empty message record", UNEXPECTED, sends(HANDSHAKE, b"")),
     *((f"a message of type {kind}", UNEXPECTED, sends(HANDSHAKE, message(kind, b"\0")))
       for kind in (0, 2, 4, 11, 13, 16, 20, 24, 255)),

@@ -10,7 +10,8 @@ use crate::{
 };
 use model::{Expectation, Model};
 use pollux_tls::{
-    CONTROL_RECORD_MAX, Content, Direction, Error, Keys, RECORD_MAX, Role, Session, Suite,
+    ALERT_MAX, CONTROL_RECORD_MAX, Content, Direction, Error, Keys, RECORD_MAX, Role, Session,
+    Suite,
 };
 
 const SUITES: [Suite; 6] = [
@@ -267,13 +268,19 @@ impl Connection {
 
     /// The alert that says why, once.
     fn say_goodbye(&mut self, error: Error) {
-        let mut out = [0; CONTROL_RECORD_MAX];
+        let mut out = [0; ALERT_MAX];
         let len = self.session.seal_alert(&mut self.keys, error, &mut out);
         match error.alert() {
             None => assert_eq!(len, 0),
             Some((level, description)) => {
-                let (kind, content, rest) = self.reader.open(&out[..len]);
-                assert!(kind == 21 && content == [level, description] && rest.is_empty());
+                let (kind, content, mut rest) = self.reader.open(&out[..len]);
+                assert!(kind == 21 && content == [level, description]);
+                if error == Error::Renegotiation {
+                    let (kind, content, end) = self.reader.open(rest);
+                    assert!(kind == 21 && content == [1, 0]);
+                    rest = end;
+                }
+                assert!(rest.is_empty());
             }
         }
         assert!(error.alert().is_none() || self.session.has_sent_close());

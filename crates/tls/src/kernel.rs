@@ -158,10 +158,13 @@ impl Session {
     }
 
     /// The alert that tells the peer of an error, for the kernel to send; `None` if there is none to send. Nothing can
-    /// be sent after an error, not even close_notify (RFC 8446 §6.2).
+    /// be sent after an error, not even close_notify (RFC 8446 §6.2). Only the refusal of a renegotiation is a warning,
+    /// which [`Session::close_message`] must follow.
     pub fn alert_message(&mut self, error: Error) -> Option<ControlMessage> {
         let is_open = !self.has_sent_close();
-        self.flags.set(Flags::HAS_SENT_CLOSE);
+        if error != Error::Renegotiation {
+            self.flags.set(Flags::HAS_SENT_CLOSE);
+        }
         let (level, description) = error.alert().filter(|_| is_open)?;
         Some(ControlMessage::alert(level, description))
     }
@@ -346,5 +349,9 @@ mod tests {
         let alert = server.alert_message(Error::BadRecordMac).unwrap();
         assert_eq!((alert.kind(), alert.content()), (21, &[2, 20][..]));
         assert!(server.has_sent_close());
+        let (_, mut server) = pair(Suite::Tls12Aes128Gcm, 0);
+        let warning = server.alert_message(Error::Renegotiation).unwrap();
+        assert_eq!((warning.kind(), warning.content()), (21, &[1, 100][..]));
+        assert_eq!(server.close_message(), Some(close));
     }
 }

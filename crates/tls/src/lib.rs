@@ -105,7 +105,7 @@ pub use parked::PARKED_MAX;
 pub use record::{HEADER_LEN, OVERHEAD_MAX, PLAINTEXT_MAX, RECORD_MAX};
 pub use roots::{ClientTrust, system_roots};
 pub use rustls::{ClientConfig, pki_types::ServerName};
-pub use seal::{CONTROL_RECORD_MAX, SMALL_RECORD_BYTES, SMALL_RECORDS, SealProgress};
+pub use seal::{ALERT_MAX, CONTROL_RECORD_MAX, SMALL_RECORD_BYTES, SMALL_RECORDS, SealProgress};
 pub use secret_log::check_secret_log;
 pub use server::{
     ACME_TLS_ALPN, ClientAuth, MinVersion, ServerSettings, fingerprint, read_roots, self_signed,

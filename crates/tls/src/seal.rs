@@ -17,6 +17,8 @@ pub const SMALL_RECORD_BYTES: usize = 4000;
 pub const SMALL_RECORDS: u8 = 4;
 /// The size of a buffer for an alert, or a KeyUpdate, in any suite.
 pub const CONTROL_RECORD_MAX: usize = OVERHEAD_MAX + OUR_KEY_UPDATE.len() + 1;
+/// The size of a buffer for [`Session::seal_alert`].
+pub const ALERT_MAX: usize = 2 * CONTROL_RECORD_MAX;
 
 /// The result of one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,17 +149,21 @@ impl Session {
     }
 
     /// Seals the alert that tells the peer of an error. Returns its length; 0 if there is none to send. Nothing can
-    /// be sent after an error, not even close_notify (RFC 8446 §6.2).
+    /// be sent after an error, not even close_notify (RFC 8446 §6.2). The refusal of a renegotiation is a warning, which
+    /// ends nothing: there close_notify follows in the same call (RFC 5246 §7.2.1).
     ///
     /// # Panics
-    /// If `out` has less than [`CONTROL_RECORD_MAX`] bytes.
+    /// If `out` has less than [`ALERT_MAX`] bytes.
     pub fn seal_alert(&mut self, keys: &mut Keys, error: Error, out: &mut [u8]) -> usize {
-        let len = match error.alert() {
-            Some((level, description)) if !self.has_sent_close() => {
-                self.seal_control(keys, ContentType::Alert, &[level, description], out)
+        let mut len = 0;
+        if let Some((level, description)) = error.alert()
+            && !self.has_sent_close()
+        {
+            len = self.seal_control(keys, ContentType::Alert, &[level, description], out);
+            if error == Error::Renegotiation {
+                len += self.seal_close(keys, &mut out[len..]);
             }
-            _ => 0,
-        };
+        }
         self.flags.set(Flags::HAS_SENT_CLOSE);
         len
     }

@@ -2,7 +2,7 @@
 //! and §6 require.
 
 use pollux_tls::{
-    CONTROL_RECORD_MAX, Content, Direction, EMPTY_RECORDS_MAX, Error, HEADER_LEN, Keys,
+    ALERT_MAX, CONTROL_RECORD_MAX, Content, Direction, EMPTY_RECORDS_MAX, Error, HEADER_LEN, Keys,
     PLAINTEXT_MAX, RECORD_MAX, Role, SealProgress, Session, Suite,
 };
 use ring::{
@@ -419,6 +419,22 @@ fn only_a_hello_asks_a_tls12_peer_to_renegotiate() {
         }
         assert!(unexpected(open_tls12(role, HANDSHAKE, b"")), "{role:?}");
     }
+}
+
+/// RFC 5246 §7.2.1. Regression: the connection ended without close_notify.
+#[test]
+fn renegotiation_is_refused_by_a_warning_and_the_end() {
+    let direction = Direction { secret: &[3; 28], sequence: 1 };
+    let mut server = Session::new(Suite::Tls12Aes128Gcm, Role::Server, &direction, &direction);
+    let mut client = Session::new(Suite::Tls12Aes128Gcm, Role::Client, &direction, &direction);
+    let mut out = [0; ALERT_MAX];
+    let len = server.seal_alert(&mut server.derive_keys(), Error::Renegotiation, &mut out);
+    assert!(server.has_sent_close());
+    let mut keys = client.derive_keys();
+    let warning = client.open(&mut keys, &mut out[..len]).unwrap();
+    assert_eq!(warning.content, Content::Control);
+    let end = client.open(&mut keys, &mut out[warning.consumed..len]).unwrap();
+    assert_eq!(end.content, Content::Closed);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{Extra, HandshakeEnd, TlsConnections, TlsError};
 use pollux_sys as sys;
-use pollux_tls::{CONTROL_RECORD_MAX, Content, Error, Handshake, Progress};
+use pollux_tls::{ALERT_MAX, CONTROL_RECORD_MAX, Content, Error, Handshake, Progress};
 use std::{
     io,
     os::fd::{AsRawFd as _, BorrowedFd, RawFd},
@@ -200,7 +200,7 @@ impl TlsConnections {
                     }
                 }
                 Err(error) => {
-                    let mut alert = [0; CONTROL_RECORD_MAX];
+                    let mut alert = [0; ALERT_MAX];
                     let len = session.seal_alert(keys, error, &mut alert);
                     let _ = sys::send(socket, &alert[..len], false);
                     break Err(TlsError::into_io(match error {

@@ -209,9 +209,10 @@ pub(super) fn close(socket: BorrowedFd<'_>, session: &mut Session) {
     send_last(socket, session.close_message());
 }
 
-/// Sends the alert that reports an error to the client.
+/// Sends the alert that reports an error to the client, and close_notify if the alert is only a warning.
 pub(super) fn alert(socket: BorrowedFd<'_>, session: &mut Session, error: Error) {
     send_last(socket, session.alert_message(error));
+    close(socket, session);
 }
 
 fn send_last(socket: BorrowedFd<'_>, message: Option<ControlMessage>) {

@@ -6,7 +6,7 @@ use super::{
     worker::{Extra, Worker},
 };
 use pollux_sys as sys;
-use pollux_tls::{CONTROL_RECORD_MAX, Content, Error};
+use pollux_tls::{ALERT_MAX, Content, Error};
 use std::{
     io,
     os::fd::{AsRawFd as _, BorrowedFd},
@@ -150,7 +150,7 @@ impl Worker {
                     break Err(io_error(error));
                 }
                 Err(error) => {
-                    let mut alert = [0; CONTROL_RECORD_MAX];
+                    let mut alert = [0; ALERT_MAX];
                     let len = session.seal_alert(keys, error, &mut alert);
                     // The client could not read the alert behind a partial record.
                     if extra.as_mut().is_none_or(|extra| flush(socket, &mut extra.output).is_ok()) {
