@@ -61,7 +61,7 @@ pub struct Handshake {
     skipped: usize,
     /// Whether a message of the client was encrypted: no early data follows it.
     has_opened: bool,
-    /// Whether the last record is encrypted and has no content.
+    /// Whether the last record was encrypted and has no content (RFC 8446 §5.4).
     is_empty: bool,
     /// Whether rustls has refused a Finished whose length is wrong.
     has_odd_finished: bool,
@@ -248,7 +248,7 @@ impl Handshake {
             self.is_plain &= alerts::is_plain(&out[start..], self.is_server());
             match result {
                 Ok(true) if self.is_empty => {
-                    let fault = Fault::Refused(UNEXPECTED_MESSAGE, "an empty handshake record");
+                    let fault = Fault::Refused(UNEXPECTED_MESSAGE, "an empty record");
                     return Err(self.refuse(fault, out));
                 }
                 Ok(true) => {}
@@ -292,14 +292,16 @@ impl Handshake {
 
     /// Lets rustls process all input that it has been offered. Returns whether the handshake continues.
     fn process(&mut self, out: &mut Vec<u8>) -> Result<bool, rustls::Error> {
+        use rustls::Error::{DecryptError, PeerSentOversizedRecord};
         let offered = &mut self.input[..self.offered];
         let (discard, result) = match &mut self.connection {
             Connection::Server(c) => drive(&mut **c, offered, out),
             Connection::Client(c) => drive(&mut **c, offered, out),
         };
         self.secrets.add(capture::take());
-        self.has_odd_finished =
-            result == Err(rustls::Error::DecryptError) && self.finds_odd_finished();
+        self.has_odd_finished = result == Err(DecryptError) && self.finds_odd_finished();
+        self.is_empty = !matches!(result, Err(DecryptError | PeerSentOversizedRecord))
+            && self.finds_empty_record();
         self.input.drain(..discard);
         self.offered -= discard;
         result?;

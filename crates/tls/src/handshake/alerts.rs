@@ -63,9 +63,9 @@ pub(super) fn better_alert(error: &Error, is_old: bool, hello: Option<ClientHell
 /// The alert for an error for which rustls makes none.
 pub(super) fn missing_alert(error: &Error) -> Option<u8> {
     use PeerMisbehaved::{
-        IllegalMiddleboxChangeCipherSpec, MessageInterleavedWithHandshakeMessage,
-        RejectedEarlyDataInterleavedWithHandshakeMessage, TooManyEmptyFragments,
-        TooManyWarningAlertsReceived,
+        IllegalMiddleboxChangeCipherSpec, IllegalTlsInnerPlaintext,
+        MessageInterleavedWithHandshakeMessage, RejectedEarlyDataInterleavedWithHandshakeMessage,
+        TooManyEmptyFragments, TooManyWarningAlertsReceived,
     };
     Some(match error {
         Error::InvalidMessage(_) => DECODE_ERROR,
@@ -73,6 +73,7 @@ pub(super) fn missing_alert(error: &Error) -> Option<u8> {
         | Error::InappropriateHandshakeMessage { .. }
         | Error::PeerMisbehaved(
             IllegalMiddleboxChangeCipherSpec
+            | IllegalTlsInnerPlaintext
             | MessageInterleavedWithHandshakeMessage
             | TooManyEmptyFragments
             | TooManyWarningAlertsReceived,

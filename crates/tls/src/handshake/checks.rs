@@ -19,8 +19,6 @@ use rustls::ProtocolVersion;
 /// How many bytes of early data are skipped, which is refused: as much as one record has. Servers that accept early
 /// data permit 2^14 bytes.
 const EARLY_DATA_MAX: usize = HEADER_LEN + PLAINTEXT_MAX + EXPANSION_MAX_TLS13;
-/// The body of an encrypted record of TLS 1.3 without content and padding: the inner type and the tag.
-const EMPTY_BODY: usize = 1 + TAG_LEN;
 
 impl Handshake {
     pub(super) fn is_server(&self) -> bool {
@@ -77,12 +75,6 @@ impl Handshake {
             self.has_opened = true;
         }
         self.has_changed_cipher |= kind == CHANGE_CIPHER_SPEC;
-        // With early data, rustls may have skipped such a record.
-        let has_early_data = self.hello.is_none_or(|hello| hello.offers_early_data);
-        self.is_empty = kind == APPLICATION_DATA
-            && body_len == EMPTY_BODY
-            && self.has_answered_tls13()
-            && !has_early_data;
         self.offered += len;
         Ok(true)
     }
@@ -135,6 +127,22 @@ impl Handshake {
         Some(Session::new(suite, Role::Server, &direction, &direction))
     }
 
+    /// Whether the record that rustls has decrypted in place just now has no content: only its type, and perhaps
+    /// padding.
+    pub(super) fn finds_empty_record(&self) -> bool {
+        let record = &self.input[..self.offered];
+        let Some((&[kind, ..], body)) = record.split_first_chunk::<HEADER_LEN>() else {
+            return false;
+        };
+        // With early data it may be a record that rustls has skipped, and not decrypted.
+        let has_early_data = self.hello.is_none_or(|hello| hello.offers_early_data);
+        if kind != APPLICATION_DATA || !self.has_answered_tls13() || has_early_data {
+            return false;
+        }
+        let inner = &body[..body.len().saturating_sub(TAG_LEN)];
+        inner.iter().rposition(|&byte| byte != 0) == Some(0)
+    }
+
     /// Whether the client's Finished, which rustls has refused just now, has a length that no Finished has. rustls has
     /// decrypted it in place. If it was divided into several records, it is not recognized.
     pub(super) fn finds_odd_finished(&self) -> bool {
@@ -183,9 +191,12 @@ impl Handshake {
             return;
         }
         let has_alert = out.len() > before_alert;
-        let better = match self.has_odd_finished {
-            true => Some(DECODE_ERROR),
-            false => alerts::better_alert(error, self.is_old, self.hello),
+        let better = if self.is_empty {
+            Some(UNEXPECTED_MESSAGE)
+        } else if self.has_odd_finished {
+            Some(DECODE_ERROR)
+        } else {
+            alerts::better_alert(error, self.is_old, self.hello)
         };
         let Some(alert) = better.or_else(|| match has_alert {
             true => None,

@@ -146,9 +146,9 @@ fn sealed((session, keys): &mut (Session, Keys), kind: ContentType, content: &[u
 /// Faults behind the messages of a TLS 1.3 server, which rustls reports by no alert, or by another one.
 #[test]
 fn faults_behind_the_servers_messages_get_an_encrypted_alert() {
-    use ContentType::{ApplicationData, Handshake as Message};
+    use ContentType::{Alert, ApplicationData, Handshake as Message};
     let change = record(CHANGE_CIPHER_SPEC, &[1]);
-    let faults: [(&str, fn(&mut (Session, Keys)) -> Vec<u8>, u8); 11] = [
+    let faults: [(&str, fn(&mut (Session, Keys)) -> Vec<u8>, u8); 12] = [
         (
             "many change_cipher_spec",
             |_| record(CHANGE_CIPHER_SPEC, &[1]).repeat(9),
@@ -157,6 +157,7 @@ fn faults_behind_the_servers_messages_get_an_encrypted_alert() {
         ("a message in the clear", |_| record(HANDSHAKE, &[20, 0, 0, 1, 7]), UNEXPECTED_MESSAGE),
         ("an unknown type", |_| record(99, &[1]), UNEXPECTED_MESSAGE),
         ("a header with a long length", |_| vec![23, 3, 3, 0x41, 0x01], RECORD_OVERFLOW),
+        ("an empty alert", |sealer| sealed(sealer, Alert, &[]), UNEXPECTED_MESSAGE),
         ("an empty record", |sealer| sealed(sealer, Message, &[]), UNEXPECTED_MESSAGE),
         (
             "data between the parts of a message",
