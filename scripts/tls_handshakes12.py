@@ -147,6 +147,7 @@ AFTER_FLIGHT_12 = [
     ("a wrong Finished", "decrypt_error", changed(sends(HANDSHAKE, message(FINISHED, bytes(12))))),
     ("a short Finished", "decode_error", changed(sends(HANDSHAKE, message(FINISHED, bytes(11))))),
     ("an empty Finished", "decode_error", changed(sends(HANDSHAKE, message(FINISHED, b"")))),
+    ("an empty record instead of Finished", "unexpected_message", changed(sends(HANDSHAKE, b""))),
     ("a damaged Finished", "bad_record_mac",
      changed(lambda peer: peer.send_raw(flipped(peer.seal(HANDSHAKE, peer.finished12()))))),
     ("a message behind Finished in its record", "unexpected_message",

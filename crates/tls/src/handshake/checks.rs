@@ -9,7 +9,7 @@ use super::{
     client_hello::ClientHello,
 };
 use crate::{
-    CONTROL_RECORD_MAX, Error, Role, Session, Suite,
+    CONTROL_RECORD_MAX, Cipher, Error, Role, Session, Suite,
     keys::Secret,
     record::{ContentType, EXPANSION_MAX_TLS13, HEADER_LEN, PLAINTEXT_MAX, TAG_LEN},
     session::Direction,
@@ -19,6 +19,8 @@ use rustls::ProtocolVersion;
 /// How many bytes of early data are skipped, which is refused: as much as one record has. Servers that accept early
 /// data permit 2^14 bytes.
 const EARLY_DATA_MAX: usize = HEADER_LEN + PLAINTEXT_MAX + EXPANSION_MAX_TLS13;
+/// The half of a nonce in front of a ciphertext of AES-GCM in TLS 1.2 (RFC 5288 §3).
+const EXPLICIT_NONCE_LEN: usize = 8;
 
 impl Handshake {
     pub(super) fn is_server(&self) -> bool {
@@ -130,10 +132,18 @@ impl Handshake {
     /// Whether the record that rustls has decrypted in place just now has no content: only its type, and perhaps
     /// padding.
     pub(super) fn finds_empty_record(&self) -> bool {
+        let Connection::Server(connection) = &self.connection else { return false };
         let record = &self.input[..self.offered];
         let Some((&[kind, ..], body)) = record.split_first_chunk::<HEADER_LEN>() else {
             return false;
         };
+        if connection.protocol_version() == Some(ProtocolVersion::TLSv1_2) {
+            let suite = connection.negotiated_cipher_suite();
+            let has_explicit_nonce =
+                suite.is_some_and(|suite| !Cipher::ChaCha20Poly1305.is_of(suite.suite()));
+            let empty_len = TAG_LEN + if has_explicit_nonce { EXPLICIT_NONCE_LEN } else { 0 };
+            return self.has_changed_cipher && kind == HANDSHAKE && body.len() == empty_len;
+        }
         // With early data it may be a record that rustls has skipped, and not decrypted.
         let has_early_data = self.hello.is_none_or(|hello| hello.offers_early_data);
         if kind != APPLICATION_DATA || !self.has_answered_tls13() || has_early_data {
