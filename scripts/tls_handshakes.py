@@ -280,7 +280,7 @@ AFTER_FLIGHT_13 = [
     ("a certificate that nobody has requested", "unexpected_message", sends(HANDSHAKE, message(CERTIFICATE, bytes(4)))),
     ("the end of early data that was refused", "unexpected_message", sends(HANDSHAKE, message(5, b""))),
     ("a fatal alert", "closed", sends(ALERT, b"\2\50")),
-    ("close_notify", "closed close_notify", sends(ALERT, b"\1\0")),
+    ("close_notify", "close_notify", sends(ALERT, b"\1\0")),
     ("an alert in the clear", "closed unexpected_message bad_record_mac", raw(record(ALERT, b"\2\50"))),
 ]
 

@@ -168,7 +168,7 @@ AFTER_FLIGHT_12 = [
     ("a certificate that nobody has requested", "unexpected_message", sends(HANDSHAKE, message(CERTIFICATE, bytes(3)))),
     ("an empty record", "unexpected_message decode_error", sends(HANDSHAKE, b"")),
     ("a fatal alert", "closed", sends(ALERT, b"\2\50")),
-    ("close_notify", "closed close_notify", sends(ALERT, b"\1\0")),
+    ("close_notify", "close_notify", sends(ALERT, b"\1\0")),
 ]
 
 

@@ -86,7 +86,7 @@ pub(super) fn missing_alert(error: &Error) -> Option<u8> {
     })
 }
 
-/// Whether the peer has ended the handshake by close_notify, and expects no alert.
+/// Whether the peer has ended the handshake by close_notify.
 pub(super) fn is_end(error: &Error) -> bool {
     matches!(error, Error::AlertReceived(AlertDescription::CloseNotify))
 }

@@ -196,28 +196,28 @@ impl Handshake {
         before_alert: usize,
         out: &mut Vec<u8>,
     ) {
-        if alerts::is_end(error) {
-            out.truncate(before_alert);
-            return;
-        }
+        let fatal = |description| [FATAL, description];
         let has_alert = out.len() > before_alert;
-        let better = if self.is_empty {
-            Some(UNEXPECTED_MESSAGE)
+        let better = if alerts::is_end(error) {
+            // Both ends close (RFC 8446 §6.1).
+            Some([WARNING, CLOSE_NOTIFY])
+        } else if self.is_empty {
+            Some(fatal(UNEXPECTED_MESSAGE))
         } else if self.has_odd_finished {
-            Some(DECODE_ERROR)
+            Some(fatal(DECODE_ERROR))
         } else {
-            alerts::better_alert(error, self.is_old, self.hello)
+            alerts::better_alert(error, self.is_old, self.hello).map(fatal)
         };
         let Some(alert) = better.or_else(|| match has_alert {
             true => None,
-            false => alerts::missing_alert(error),
+            false => alerts::missing_alert(error).map(fatal),
         }) else {
             return;
         };
         // If rustls has sealed other records in this step, the number of the next one is not known.
         if self.is_plain || (self.has_answered_tls13() && before_alert == start) {
             out.truncate(before_alert);
-            self.put_alert([FATAL, alert], out);
+            self.put_alert(alert, out);
         }
     }
 

@@ -143,6 +143,25 @@ fn sealed((session, keys): &mut (Session, Keys), kind: ContentType, content: &[u
     record
 }
 
+/// A server of TLS 1.3 that has sent all of its messages, and the record layer of its client.
+fn answered(cipher: Cipher) -> (Handshake, Session) {
+    let (mut client, hello) = client(Some(cipher));
+    let (server, answer) = assert_is_accepted(&hello);
+    assert_eq!(client.advance(&answer, &mut Vec::new()).unwrap(), Progress::Complete);
+    (server, client.finish().unwrap().session)
+}
+
+/// RFC 8446 §6.1. Regression: it was answered by decode_error.
+#[test]
+fn close_notify_is_answered_behind_the_servers_messages_too() {
+    let (mut server, mut session) = answered(Cipher::Aes128Gcm);
+    let mut out = Vec::new();
+    let end = sealed(&mut sealer(&server), ContentType::Alert, &[WARNING, 0]);
+    assert!(server.advance(&end, &mut out).is_err());
+    let opened = session.open(&mut session.derive_keys(), &mut out).unwrap();
+    assert_eq!((opened.content, opened.consumed), (crate::Content::Closed, out.len()));
+}
+
 /// Faults behind the messages of a TLS 1.3 server, which rustls reports by no alert, or by another one.
 #[test]
 fn faults_behind_the_servers_messages_get_an_encrypted_alert() {
@@ -190,10 +209,7 @@ fn faults_behind_the_servers_messages_get_an_encrypted_alert() {
     ];
     for cipher in [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305] {
         for (what, fault, alert) in &faults {
-            let (mut client, hello) = client(Some(cipher));
-            let (mut server, answer) = assert_is_accepted(&hello);
-            assert_eq!(client.advance(&answer, &mut Vec::new()).unwrap(), Progress::Complete);
-            let mut session = client.finish().unwrap().session;
+            let (mut server, mut session) = answered(cipher);
             let bytes = fault(&mut sealer(&server));
 
             let mut out = Vec::new();
