@@ -6,7 +6,7 @@ use super::{
     worker::{Extra, Worker},
 };
 use pollux_sys as sys;
-use pollux_tls::{ALERT_MAX, Content, Error};
+use pollux_tls::{ALERT_MAX, CONTROL_RECORD_MAX, Content, Error, Keys, Session};
 use std::{
     io,
     os::fd::{AsRawFd as _, BorrowedFd},
@@ -126,6 +126,10 @@ impl Worker {
                             (plain, start) = (0, end);
                             break Err(io::ErrorKind::ConnectionAborted.into());
                         }
+                        Content::Control if session.owes_key_update() => {
+                            answer_key_update(socket, session, keys, extra);
+                            continue;
+                        }
                         // pollux_tls limits the number of such records.
                         Content::Control => continue,
                         Content::Tickets(range) => {
@@ -201,6 +205,29 @@ impl Worker {
                 Ok(plain)
             }
         }
+    }
+}
+
+/// Answers the peer's request for a KeyUpdate, unless other records wait to be sent before the answer: then the next
+/// output brings it. A peer may replace the keys because nothing will be sent for long, so there may be no next output.
+#[cold]
+fn answer_key_update(
+    socket: BorrowedFd<'_>,
+    session: &mut Session,
+    keys: &mut Keys,
+    extra: &mut Option<Box<Extra>>,
+) {
+    let waits = extra.as_ref().is_some_and(|extra| !extra.output.is_empty());
+    if waits || session.has_sent_close() || session.is_sealed_by_kernel() {
+        return;
+    }
+    let mut record = [0; CONTROL_RECORD_MAX];
+    // An error would mean TLS 1.2, which has no KeyUpdate.
+    let Ok(len) = session.update_keys_if_due(keys, &mut record) else { return };
+    let sent = sys::send_now(socket, &record[..len], false).unwrap_or(0);
+    if sent < len {
+        let extra = extra.get_or_insert_with(Box::<Extra>::default);
+        extra.output.extend_from_slice(&record[sent..len]);
     }
 }
 

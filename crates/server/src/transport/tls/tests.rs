@@ -38,6 +38,24 @@ impl Fixture {
     fn receive(&mut self, near: &UnixStream) -> io::Result<usize> {
         self.worker.receive(near.as_fd(), &mut self.buffer, sys::recv_now)
     }
+
+    fn shake_hands(
+        &mut self,
+        near: &UnixStream,
+        far: &mut UnixStream,
+        client: &mut ClientConnection,
+    ) {
+        while client.is_handshaking() {
+            client.write_tls(far).unwrap();
+            assert_eq!(self.receive(near).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+            if client.wants_read() {
+                client.read_tls(far).unwrap();
+                client.process_new_packets().unwrap();
+            }
+        }
+        client.write_tls(far).unwrap();
+        assert_eq!(self.receive(near).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
 }
 
 fn client() -> ClientConnection {
@@ -170,17 +188,7 @@ fn unfinished_messages_occupy_a_limited_amount_of_memory() {
 fn a_part_of_a_record_ends_a_wait() {
     let mut fixture = Fixture::new(&TlsConfig::default());
     let (near, mut far) = fixture.connect();
-    let mut client = client();
-    while client.is_handshaking() {
-        client.write_tls(&mut far).unwrap();
-        assert_eq!(fixture.receive(&near).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        if client.wants_read() {
-            client.read_tls(&mut far).unwrap();
-            client.process_new_packets().unwrap();
-        }
-    }
-    client.write_tls(&mut far).unwrap();
-    assert_eq!(fixture.receive(&near).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    fixture.shake_hands(&near, &mut far, &mut client());
     assert!(!fixture.worker.has_part_of_record(near.as_fd()));
     near.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let begun = Instant::now();
@@ -189,6 +197,27 @@ fn a_part_of_a_record_ends_a_wait() {
     assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::WouldBlock);
     assert!(begun.elapsed() < Duration::from_secs(3), "it has waited for the rest");
     assert!(fixture.worker.has_part_of_record(near.as_fd()));
+}
+
+/// A client replaces the keys of a connection that it will not use for long.
+#[test]
+fn a_request_for_a_key_update_is_answered_at_once() {
+    /// The header of a record, the message, the inner type and the tag.
+    const RECORD: usize = 5 + 5 + 1 + 16;
+    let mut fixture = Fixture::new(&TlsConfig::default());
+    let (near, mut far) = fixture.connect();
+    let mut client = client();
+    fixture.shake_hands(&near, &mut far, &mut client);
+    // The ticket.
+    while sys::recv_now(far.as_fd(), &mut [0; 4096]).is_ok() {}
+    for _ in 0..3 {
+        client.refresh_traffic_keys().unwrap();
+        client.write_tls(&mut far).unwrap();
+        assert_eq!(fixture.receive(&near).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(sys::recv_now(far.as_fd(), &mut [0; 4096]).unwrap(), RECORD);
+        let (session, extra) = fixture.worker.sessions.get_mut(near.as_raw_fd() as usize).unwrap();
+        assert!(!session.owes_key_update() && extra.is_none());
+    }
 }
 
 /// The server's flight does not fit into the socket.
