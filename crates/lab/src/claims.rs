@@ -298,7 +298,7 @@ fn judge_part(outcome: &Outcome, claim: &Claim, variant: &str, plan: &Plan) -> P
         Verdict::DoesNotHold => worst.min_by(|a, b| p(a).total_cmp(&p(b))),
         _ => worst.max_by(|a, b| p(a).total_cmp(&p(b))),
     };
-    let worst = worst.expect("a claim speaks of one point at least");
+    let worst = worst.expect("a claim has at least one point");
     let mut part = judged.swap_remove(worst);
     if points.len() > 1 && matches!(verdict, Verdict::DoesNotHold | Verdict::Undecided) {
         let place = outcome.point_text(&points[worst].a.points[0]);

@@ -93,20 +93,20 @@ pub struct Settings<'a> {
 /// When nothing could be measured: no variant is available, no saturation could be found, or the paper has
 /// no rates of its own.
 pub fn run(settings: &Settings<'_>) -> anyhow::Result<Outcome> {
-    let mut conduct = Session::new(settings)?;
-    match conduct.measure() {
-        Err(error) if error.is::<Interruption>() => conduct.outcome.interrupted = true,
+    let mut session = Session::new(settings)?;
+    match session.measure() {
+        Err(error) if error.is::<Interruption>() => session.outcome.interrupted = true,
         other => other?,
     }
-    let shared = cpus::shared_cpu(&conduct.outcome);
-    if let (Some(note), None) = (shared, conduct.outcome.environment.guest_mips) {
-        conduct.note(note);
+    let shared = cpus::shared_cpu(&session.outcome);
+    if let (Some(note), None) = (shared, session.outcome.environment.guest_mips) {
+        session.note(note);
     }
-    if let Some(note) = trial::baseline::note(&conduct.outcome) {
-        conduct.note(note);
+    if let Some(note) = trial::baseline::note(&session.outcome) {
+        session.note(note);
     }
-    let mut outcome = conduct.outcome;
-    outcome.elapsed_s = conduct.started_at.elapsed().as_secs_f64();
+    let mut outcome = session.outcome;
+    outcome.elapsed_s = session.started_at.elapsed().as_secs_f64();
     outcome.conclude();
     Ok(outcome)
 }

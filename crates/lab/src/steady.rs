@@ -7,7 +7,6 @@
 //! smallest. If that removes more than half of the series, the series is not steady. It is also not steady
 //! if the two halves of the rest differ by more than noise, because that rule alone does not detect a
 //! server that collapses late, when its queue is full.
-//! collapses late, when its queue is full.
 
 /// The fewest intervals that can be judged.
 pub const FEWEST: usize = 8;

@@ -63,7 +63,7 @@ pub(super) struct Limits {
 /// Returns the limits of both sides.
 pub(super) fn of(outcome: &Outcome, sides: &Sides<'_>) -> Limits {
     let limited = |arm: &Arm<'_>| match arm.metric {
-        THROUGHPUT if arm.side.minus.is_none() => unasked(outcome, arm),
+        THROUGHPUT if arm.side.minus.is_none() => reserve(outcome, arm),
         COST => costs_more(arm, arm.variant),
         _ => None,
     };
@@ -167,7 +167,7 @@ impl Headroom {
 }
 
 /// Returns how much more the side may be able to answer than was measured.
-fn unasked(outcome: &Outcome, arm: &Arm<'_>) -> Option<Headroom> {
+fn reserve(outcome: &Outcome, arm: &Arm<'_>) -> Option<Headroom> {
     if !arm.side.over.iter().any(|axis| axis == RATE) {
         return (answered(outcome, arm, |_| true)? >= ALL).then(|| endless(arm));
     }

@@ -417,12 +417,12 @@ fn half(blocks: u32, block: u32) -> usize {
 }
 
 /// Returns the values of a dimension, without the rates that are not part of the side.
-fn spoken_of(outcome: &Outcome, side: &Side, dimension: &Dimension) -> Vec<Value> {
+fn values_of_side(outcome: &Outcome, side: &Side, dimension: &Dimension) -> Vec<Value> {
     let papers = outcome.experiment.rate.as_ref().map_or(&[][..], |rate| &rate.paper_rps);
     let is_papers = |value: &&Value| value.number().is_some_and(|rate| papers.contains(&rate));
     let of_paper: Vec<Value> = dimension.values.iter().filter(is_papers).cloned().collect();
-    let is_told = side.paper_rates && dimension.name == RATE && !of_paper.is_empty();
-    if is_told { of_paper } else { dimension.values.clone() }
+    let is_narrowed = side.paper_rates && dimension.name == RATE && !of_paper.is_empty();
+    if is_narrowed { of_paper } else { dimension.values.clone() }
 }
 
 /// Returns the rate of this run that is `multiple` times the reference rate.
@@ -450,7 +450,7 @@ pub(crate) fn has_rate(outcome: &Outcome, select: &Select) -> bool {
 /// Returns the points of a side: one, or all along `over`.
 pub(crate) fn points(outcome: &Outcome, side: &Side) -> Vec<Point> {
     let narrowed = outcome.dimensions.iter().map(|dimension| {
-        let among = spoken_of(outcome, side, dimension);
+        let among = values_of_side(outcome, side, dimension);
         let one = match side.at.get(&dimension.name) {
             _ if side.over.contains(&dimension.name) => {
                 return Dimension { values: among, ..dimension.clone() };

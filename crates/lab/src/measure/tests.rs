@@ -146,10 +146,10 @@ fn cpu_time_beside_late_counters_is_no_cost() {
         "kernel_calls_per_request.tcp_poll",
         "context_switches_per_request",
     ];
-    for (requests, is_told) in [(1_000, true), (850, true), (750, false), (46, false)] {
+    for (requests, has_times) in [(1_000, true), (850, true), (750, false), (46, false)] {
         let metrics = counted(requests);
         for name in timed {
-            assert_eq!(metrics.contains_key(name), is_told, "{name} of {requests}");
+            assert_eq!(metrics.contains_key(name), has_times, "{name} of {requests}");
         }
         // These counters are of the same reading.
         assert_eq!(metrics.get("calls_per_request.recvfrom"), Some(&1.0), "{requests}");

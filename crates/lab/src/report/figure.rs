@@ -110,7 +110,7 @@ pub fn draw(outcome: &Outcome, panel: &Panel<'_>) -> anyhow::Result<String> {
             .map_err(|error| anyhow::anyhow!("figure {}: {error}", panel.id))?;
     }
     // A scalable picture, with a name for readers who cannot see it.
-    let title = crate::format::escape(&panel.figure.title);
+    let title = format::escape(&panel.figure.title);
     let class = dark::CLASS;
     let svg = svg.replacen(
         &format!("<svg width=\"{WIDTH}\" height=\"{HEIGHT}\""),
@@ -517,8 +517,8 @@ impl Drawing<'_> {
     /// Returns the x coordinate, in pixels, where the plot ends and the names begin, such that all names
     /// have room.
     fn edge<'s>(&self, series: impl IntoIterator<Item = &'s Series>) -> i32 {
-        let letters = |line: &Series| self.label(line).chars().count();
-        let longest = series.into_iter().map(letters).max().unwrap_or(0);
+        let characters = |line: &Series| self.label(line).chars().count();
+        let longest = series.into_iter().map(characters).max().unwrap_or(0);
         let names = (longest as f64 * CHARACTER_WIDTH).ceil() as i32;
         WIDTH as i32 - SAMPLE - names.clamp(*NAMES.start(), *NAMES.end())
     }

@@ -85,7 +85,7 @@ fn paragraphs(page: &mut String, text: &str) {
 fn head(page: &mut String, outcome: &Outcome, has_figures: bool) {
     let experiment = &outcome.experiment;
     let form = if outcome.quick { "quick form" } else { "full form" };
-    let blocks = outcome.runs.iter().map(|run| run.block + 1).max().unwrap_or(0);
+    let blocks = outcome.blocks();
     let _ = writeln!(
         page,
         "<h1>{}</h1>\n<p class=\"soft\">Experiment <code>{}</code> ({form}), after {}. {}, {} runs \
