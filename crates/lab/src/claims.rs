@@ -320,6 +320,4 @@ pub fn p_text(p: f64) -> String {
 #[cfg(test)]
 pub(crate) mod made;
 #[cfg(test)]
-mod table_tests;
-#[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@ mod errors;
 mod ladder;
 mod overflow;
 mod own_ladder;
+mod table;
 
 use super::{decide::Evidence, limit::Limits, *};
 use crate::{

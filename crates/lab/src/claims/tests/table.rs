@@ -2,10 +2,7 @@
 //! once with exchanged architectures. The verdicts must differ.
 
 use super::*;
-use crate::{
-    experiment::{Experiment, find},
-    plan::{self, Point},
-};
+use crate::{experiment::find, plan};
 
 /// The noise between the blocks of one cell.
 const NOISE: [f64; 6] = [0.99, 1.01, 1.0, 1.015, 0.985, 1.0];
@@ -53,40 +50,17 @@ fn the_papers_own_table_bears_its_claims_out_and_a_changed_one_does_not() {
         judged.map(|claim| (claim.id.clone(), claim.verdict)).collect()
     };
     let own = verdicts(&|name| name.to_owned());
-    let about_the_table = [
-        "Z1-processes",
-        "Z1-threads",
-        "Z1-processes-many",
-        "Z1-threads-many",
-        "Z1-threads-far",
-        "Z2-level",
-        "Z2-collapses",
-        "Z2-far",
-        "Z3",
-        "Z3-far",
-        "Z4-flat",
-        "Z4-low",
-        "Z5-published",
-        "Z1-rise",
-        "Z1-fall",
-        "Z2-threads",
-        "Z2-pool",
-    ];
-    for id in about_the_table {
+    let about_the_table = "Z1-processes Z1-threads Z1-processes-many Z1-threads-many Z1-threads-far \
+        Z1-rise Z1-fall Z2-level Z2-collapses Z2-far Z2-threads Z2-pool Z3 Z3-far Z4-flat Z4-low Z5-published";
+    for id in about_the_table.split(' ') {
         assert_eq!(own[id], Verdict::Holds, "{id}");
     }
     // These cells were not measured.
     assert_eq!(own["Z5-equal"], Verdict::NotTestable);
     let changed = |a: &'static str, b: &'static str| {
         verdicts(&move |name| {
-            if name == a {
-                b
-            } else if name == b {
-                a
-            } else {
-                name
-            }
-            .to_owned()
+            let in_place = [(a, b), (b, a)].into_iter().find(|(of, _)| *of == name);
+            in_place.map_or(name, |(_, other)| other).to_owned()
         })
     };
     for (a, b, id) in [
