@@ -19,8 +19,6 @@ use std::{collections::BTreeMap, fmt, path::Path};
 /// The version of the file's layout.
 pub const FORMAT: &str = "pollux-lab-result/1";
 
-pub use crate::archive::FILE;
-
 /// The status of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -345,6 +343,6 @@ impl Outcome {
     /// When the directory cannot be written to; the message names the file.
     pub fn write(&self, directory: &Path) -> anyhow::Result<()> {
         let text = serde_json::to_string_pretty(self).context("result.json")?;
-        archive::replace(&directory.join(FILE), text.as_bytes())
+        archive::replace(&directory.join(archive::FILE), text.as_bytes())
     }
 }

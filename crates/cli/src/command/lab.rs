@@ -537,7 +537,7 @@ fn show(outcome: &Outcome, directory: &Path, page: &Path) -> anyhow::Result<()> 
     ];
     // A sealed guest does not know where the host will put its results; the host has printed the path.
     if directory != Path::new(guest::RESULTS) || outcome.environment.guest_mips.is_none() {
-        let data = directory.join(pollux_lab::result::FILE);
+        let data = directory.join(archive::FILE);
         parts.push(format!("\nraw data  {}\nreport    {}\n", data.display(), page.display()));
     }
     print_all(&parts.concat())

@@ -56,17 +56,13 @@ pub(super) fn tried(variants: &[Variant]) -> anyhow::Result<Vec<VariantOutcome>>
     Ok(tried)
 }
 
-/// Returns why this kernel does not support kernel TLS.
-fn kernel_tls_refused() -> Option<String> {
-    doctor::kernel_tls_refused().map(|reason| format!("no kernel TLS: {reason}"))
-}
-
 /// Returns why a variant is not available: its mechanism, its program or kernel TLS is missing.
 fn unavailable(variant: &Variant) -> Option<String> {
     if let Some(peer) = variant.peer {
         let missing = peer.program().err().map(|error| error.to_string());
         let is_kernels = variant.tls == Some(Encryption::Kernel);
-        return missing.or_else(|| is_kernels.then(kernel_tls_refused).flatten());
+        let refused = || is_kernels.then(doctor::kernel_tls_refused).flatten();
+        return missing.or_else(|| refused().map(|reason| format!("no kernel TLS: {reason}")));
     }
     if variant.mechanism.is_empty() {
         return None;
