@@ -151,13 +151,13 @@ fn a_probe_in_a_closed_loop_is_given_nothing_that_needs_a_schedule() {
     let load = "[load]\narrivals = \"poisson\"\nburst = 4\nmax-connections = 4\n[rate]";
     let text = SMALL.replace("blocks = 6", "blocks = 1").replace("[rate]", load);
     let experiment = Experiment::parse(&text).unwrap();
-    let outcome = run(&settings(&experiment, &["FAKE_HELD=5"])).unwrap();
+    let outcome = run(&settings(&experiment, &[])).unwrap();
     assert!(outcome.runs.iter().all(|run| run.status == Status::Valid), "{:?}", outcome.runs);
 }
 
 #[test]
 fn every_cell_is_measured_in_every_block_and_the_claim_is_judged() {
-    let outcome = outcome(&["FAKE_HELD=5"]);
+    let outcome = outcome(&[]);
     assert_eq!(outcome.runs.len(), 2 * 2 * 6, "variants × points × blocks");
     assert!(outcome.runs.iter().all(|run| run.status == Status::Valid), "{:?}", outcome.runs);
     assert!(!outcome.interrupted);
@@ -179,7 +179,7 @@ fn every_cell_is_measured_in_every_block_and_the_claim_is_judged() {
 
 #[test]
 fn the_result_comes_back_from_disk_and_renders_the_same_page() {
-    let outcome = outcome(&["FAKE_HELD=5"]);
+    let outcome = outcome(&[]);
     let directory = tempfile::tempdir().unwrap();
     outcome.write(directory.path()).unwrap();
     let page = report::write(&outcome, directory.path()).unwrap();
@@ -198,7 +198,7 @@ fn the_result_comes_back_from_disk_and_renders_the_same_page() {
 
 #[test]
 fn a_bottleneck_in_the_generator_makes_a_run_invalid_not_used() {
-    let outcome = outcome(&["FAKE_HELD=5", "FAKE_INVALID=1"]);
+    let outcome = outcome(&["FAKE_INVALID=1"]);
     assert!(outcome.runs.iter().all(|run| run.status == Status::Invalid));
     assert_eq!(outcome.runs[0].reason.as_deref(), Some("the generator was late by 9 ms"));
     assert_eq!(outcome.claims[0].verdict, Verdict::Undecided);
@@ -213,7 +213,7 @@ fn a_bottleneck_in_the_generator_makes_a_run_invalid_not_used() {
 fn a_run_that_does_not_count_is_made_again() {
     let directory = tempfile::tempdir().unwrap();
     let once = format!("FAKE_INVALID_ONCE={}", directory.path().join("was").display());
-    let outcome = outcome(&["FAKE_HELD=5", &once]);
+    let outcome = outcome(&[&once]);
     let invalid = outcome.runs.iter().filter(|run| run.status == Status::Invalid).count();
     assert_eq!((outcome.runs.len(), invalid), (24 + 1, 1), "both are in the raw data");
     let blocks = |part: &pollux_lab::verdict::Part| part.estimate.unwrap().blocks;
@@ -222,7 +222,7 @@ fn a_run_that_does_not_count_is_made_again() {
 
 #[test]
 fn another_mechanism_than_the_requested_one_fails_the_run() {
-    let outcome = outcome(&["FAKE_HELD=5", "FAKE_SUBSTITUTED=epoll-et"]);
+    let outcome = outcome(&["FAKE_SUBSTITUTED=epoll-et"]);
     for run in &outcome.runs {
         let edge = run.cell.variant == "edge";
         assert_eq!(run.status, if edge { Status::Failed } else { Status::Valid });
@@ -235,7 +235,7 @@ fn another_mechanism_than_the_requested_one_fails_the_run() {
 
 #[test]
 fn connections_that_the_server_cannot_hold_are_reported_once_and_not_tried_again() {
-    let outcome = outcome(&["FAKE_HELD=5", "FAKE_SHORT=epoll-et"]);
+    let outcome = outcome(&["FAKE_SHORT=epoll-et"]);
     let held: Vec<_> = outcome.runs.iter().filter(|run| run.status == Status::Failed).collect();
     assert_eq!(held.len(), 1, "tried in one block only");
     assert_eq!(held[0].cell.variant, "edge");
@@ -245,7 +245,7 @@ fn connections_that_the_server_cannot_hold_are_reported_once_and_not_tried_again
 
 #[test]
 fn a_server_that_dies_is_quoted() {
-    let outcome = outcome(&["FAKE_HELD=5", "FAKE_DIES=epoll"]);
+    let outcome = outcome(&["FAKE_DIES=epoll"]);
     let dead = outcome.runs.iter().find(|run| run.cell.variant == "level").unwrap();
     assert_eq!(
         dead.reason.as_deref(),
@@ -255,13 +255,13 @@ fn a_server_that_dies_is_quoted() {
 
 #[test]
 fn looks_of_before_are_handed_on() {
-    let earlier = outcome(&["FAKE_HELD=5"]);
+    let earlier = outcome(&[]);
     assert_eq!(earlier.looks, [Look { blocks: 6, is_last: true }]);
     let looks = vec![Look { blocks: 3, is_last: false }];
     let mut earlier = Outcome { looks, ..earlier };
     earlier.runs.retain(|run| run.block < 3);
     let experiment = Experiment::parse(SMALL).unwrap();
-    let again = Settings { resume: Some(earlier), ..settings(&experiment, &["FAKE_HELD=5"]) };
+    let again = Settings { resume: Some(earlier), ..settings(&experiment, &[]) };
     let looks: Vec<u32> = run(&again).unwrap().looks.iter().map(|look| look.blocks).collect();
     assert_eq!(looks, [3, 6]);
 }
@@ -269,7 +269,7 @@ fn looks_of_before_are_handed_on() {
 #[test]
 fn the_papers_rates_replace_the_measured_ones() {
     let experiment = Experiment::parse(SMALL).unwrap();
-    let settings = Settings { paper_rates: true, ..settings(&experiment, &["FAKE_HELD=5"]) };
+    let settings = Settings { paper_rates: true, ..settings(&experiment, &[]) };
     let outcome = run(&settings).unwrap();
     let rates: Vec<_> = outcome.values("rate").unwrap().iter().map(|v| v.number()).collect();
     assert_eq!(rates, [Some(500.0), Some(600.0)]);
@@ -281,7 +281,7 @@ fn the_papers_rates_replace_the_measured_ones() {
 fn an_interrupt_keeps_what_was_measured_and_leaves_no_process() {
     let experiment = Experiment::parse(SMALL).unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let settings = settings(&experiment, &["FAKE_HELD=5", "FAKE_SLOW=0.3"]);
+    let settings = settings(&experiment, &["FAKE_SLOW=0.3"]);
     let alarm = interrupt_when(&settings.interrupt, has_lines(directory.path(), 1));
     let outcome = run(&Settings { keep_in: Some(directory.path()), ..settings }).unwrap();
     alarm.join().unwrap();
@@ -296,7 +296,7 @@ fn an_interrupt_keeps_what_was_measured_and_leaves_no_process() {
 fn what_was_measured_before_each_stop_is_kept_and_gone_on_from() {
     let experiment = of_blocks(3);
     let directory = tempfile::tempdir().unwrap();
-    let slow = || settings(&experiment, &["FAKE_HELD=5", "FAKE_SLOW=0.3"]);
+    let slow = || settings(&experiment, &["FAKE_SLOW=0.3"]);
     killed_after(2, slow(), directory.path());
     let once = journal::read(directory.path()).unwrap();
     let made = once.runs.len();
@@ -308,7 +308,7 @@ fn what_was_measured_before_each_stop_is_kept_and_gone_on_from() {
     assert!(twice.runs.len() >= made + 2, "the runs of both: {} and {made}", twice.runs.len());
     assert!(twice.interrupted, "so that a report of it says so");
 
-    let again = settings(&experiment, &["FAKE_HELD=5"]);
+    let again = settings(&experiment, &[]);
     let outcome = run(&Settings { resume: Some(twice.clone()), ..again }).unwrap();
     assert_eq!(outcome.runs.len(), 12, "each cell once in each block");
     for (run, earlier) in outcome.runs.iter().zip(&twice.runs) {
@@ -329,7 +329,7 @@ fn what_is_not_measured_as_planned_is_noted_once() {
     let shown = SMALL.replace("log-y = true", "in-terminal = true");
     let text = format!("{}\n{left_out}", shown.replace("blocks = 6", "blocks = 1"));
     let experiment = Experiment::parse(&text).unwrap();
-    let outcome = run(&settings(&experiment, &["FAKE_HELD=5"])).unwrap();
+    let outcome = run(&settings(&experiment, &[])).unwrap();
     let notes = report::terminal::notes(&outcome, 1000);
     assert!(notes.contains("2 cells are not measured, as planned: the reason"), "{notes}");
     assert!(!notes.contains("do not count"), "{notes}");
@@ -341,7 +341,7 @@ fn what_is_not_measured_as_planned_is_noted_once() {
 fn a_journal_that_begins_with_its_result_is_read_without_one() {
     let experiment = of_blocks(1);
     let directory = tempfile::tempdir().unwrap();
-    killed_after(2, settings(&experiment, &["FAKE_HELD=5", "FAKE_SLOW=0.3"]), directory.path());
+    killed_after(2, settings(&experiment, &["FAKE_SLOW=0.3"]), directory.path());
     let whole = journal::read(directory.path()).unwrap();
     // As the host has it from a sealed guest that was stopped.
     let begun = serde_json::to_string(&Outcome { runs: Vec::new(), ..whole.clone() }).unwrap();
@@ -357,7 +357,7 @@ fn a_journal_that_begins_with_its_result_is_read_without_one() {
 
 #[test]
 fn a_result_keeps_its_runs_when_its_journal_cannot_be_written() {
-    let outcome = run(&settings(&of_blocks(1), &["FAKE_HELD=5"])).unwrap();
+    let outcome = run(&settings(&of_blocks(1), &[])).unwrap();
     let directory = tempfile::tempdir().unwrap();
     outcome.write(directory.path()).unwrap();
     // The disk is full when the runs move from the result into the journal.
@@ -376,13 +376,13 @@ fn what_was_stopped_before_its_rates_were_drawn_draws_them() {
     let directory = tempfile::tempdir().unwrap();
     let mark = directory.path().join("probing");
     let probing = format!("FAKE_PROBING={}", mark.display());
-    let stopped = settings(&experiment, &["FAKE_HELD=5", &probing]);
+    let stopped = settings(&experiment, &[&probing]);
     let alarm = interrupt_when(&stopped.interrupt, move || mark.exists());
     let earlier = run(&stopped).unwrap();
     alarm.join().unwrap();
     assert!(earlier.interrupted && earlier.runs.is_empty() && earlier.values("rate").is_none());
 
-    let again = settings(&experiment, &["FAKE_HELD=5"]);
+    let again = settings(&experiment, &[]);
     let outcome = run(&Settings { resume: Some(earlier), ..again }).unwrap();
     assert_eq!(outcome.values("rate").unwrap()[0].number(), Some(500.0));
     assert_eq!(outcome.runs.len(), 4);
@@ -393,13 +393,13 @@ fn what_was_stopped_before_its_rates_were_drawn_draws_them() {
 fn what_was_stopped_before_its_first_run_is_warmed_up_and_keeps_its_rates() {
     let warmed = SMALL.replace("blocks = 6", "blocks = 1\nwarmup-seconds = 0.1\npilot = false");
     let experiment = Experiment::parse(&warmed).unwrap();
-    let mut earlier = run(&settings(&experiment, &["FAKE_HELD=5"])).unwrap();
+    let mut earlier = run(&settings(&experiment, &[])).unwrap();
     earlier.runs.clear();
     earlier.warmup_s = 0.0;
     let directory = tempfile::tempdir().unwrap();
     let mark = directory.path().join("probing");
     let probing = format!("FAKE_PROBING={}", mark.display());
-    let again = settings(&experiment, &["FAKE_HELD=5", &probing]);
+    let again = settings(&experiment, &[&probing]);
     let outcome = run(&Settings { resume: Some(earlier), ..again }).unwrap();
     assert_eq!((outcome.warmup_s, outcome.runs.len()), (0.1, 4));
     assert_eq!(outcome.values("rate").unwrap()[0].number(), Some(500.0));
@@ -409,12 +409,11 @@ fn what_was_stopped_before_its_first_run_is_warmed_up_and_keeps_its_rates() {
 #[test]
 fn runs_of_another_kernel_are_not_gone_on_from_and_notes_are_kept() {
     let experiment = of_blocks(1);
-    let mut earlier = run(&settings(&experiment, &["FAKE_HELD=5"])).unwrap();
+    let mut earlier = run(&settings(&experiment, &[])).unwrap();
     earlier.notes.push("level was not steady.".into());
     earlier.paper_rates = true;
-    let resumed = |earlier: Outcome| {
-        run(&Settings { resume: Some(earlier), ..settings(&experiment, &["FAKE_HELD=5"]) })
-    };
+    let resumed =
+        |earlier: Outcome| run(&Settings { resume: Some(earlier), ..settings(&experiment, &[]) });
     let outcome = resumed(earlier.clone()).unwrap();
     assert!(outcome.notes.contains(&"level was not steady.".into()), "{:?}", outcome.notes);
     for note in &outcome.notes {
@@ -437,11 +436,11 @@ fn a_probe_in_which_the_generator_was_the_bottleneck_is_made_again() {
     let experiment = of_blocks(1);
     let directory = tempfile::tempdir().unwrap();
     let once = format!("FAKE_STARVED_ONCE={}", directory.path().join("was").display());
-    let outcome = run(&settings(&experiment, &["FAKE_HELD=5", &once])).unwrap();
+    let outcome = run(&settings(&experiment, &[&once])).unwrap();
     assert_eq!(outcome.values("rate").unwrap()[0].number(), Some(500.0), "half of 1,000");
     assert!(!outcome.notes.concat().contains("probes"), "{:?}", outcome.notes);
 
-    let outcome = run(&settings(&experiment, &["FAKE_HELD=5", "FAKE_STARVED=1"])).unwrap();
+    let outcome = run(&settings(&experiment, &["FAKE_STARVED=1"])).unwrap();
     assert_eq!(outcome.values("rate").unwrap()[0].number(), Some(50.0), "half of what was seen");
     let notes = outcome.notes.concat();
     assert!(notes.contains("Of 3 probes of what level can serve none was valid"), "{notes}");
@@ -450,10 +449,10 @@ fn a_probe_in_which_the_generator_was_the_bottleneck_is_made_again() {
 #[test]
 fn a_run_that_lost_its_idle_connections_does_not_count() {
     let experiment = with_idle();
-    let outcome = run(&settings(&experiment, &["FAKE_HELD=5", "FAKE_LOSES=1"])).unwrap();
+    let outcome = run(&settings(&experiment, &["FAKE_LOSES=1"])).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let holder = format!("FAKE_IDLE_PID={}", directory.path().join("pid").display());
-    let killed = run(&settings(&experiment, &["FAKE_HELD=5", &holder])).unwrap();
+    let killed = run(&settings(&experiment, &[&holder])).unwrap();
     for (outcome, expected) in [
         (outcome, "of 5 idle connections 2 were left at the end of the measurement"),
         (killed, "the idle holder ended before the measurement did (signal: 9"),
@@ -464,13 +463,13 @@ fn a_run_that_lost_its_idle_connections_does_not_count() {
             assert!(run.reason.as_ref().unwrap().starts_with(expected), "{:?}", run.reason);
         }
     }
-    let outcome = run(&settings(&experiment, &["FAKE_HELD=5"])).unwrap();
+    let outcome = run(&settings(&experiment, &[])).unwrap();
     assert!(outcome.runs.iter().all(|run| run.status == Status::Valid), "{:?}", outcome.runs);
 }
 
 #[test]
 fn two_results_are_compared_cell_by_cell() {
-    let a = outcome(&["FAKE_HELD=5"]);
+    let a = outcome(&[]);
     let mut b = a.clone();
     for run in b.runs.iter_mut().filter(|run| run.cell.variant == "edge") {
         *run.metrics.get_mut("latency_p50_us").unwrap() *= 1.5 + f64::from(run.block) / 100.0;
