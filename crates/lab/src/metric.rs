@@ -9,7 +9,7 @@ mod reading;
 
 pub use family::Family;
 pub(crate) use reading::Reading;
-use reading::{US, WAIT_CALLS, over};
+use reading::{INTEREST_CALLS, US, WAIT_CALLS, over};
 
 use crate::measure::Raw;
 use anyhow::bail;
@@ -187,17 +187,17 @@ metrics! {
     Calls "calls_per_request" "system calls per request" "" LESS
         |r| over(r.calls(), r.requests);
     EventCalls "event_call_share" "share of server CPU in calls about events" "" LESS
-        |r| over(r.event_calls_us(), r.untimed_us());
+        |r| over(r.us_of_calls(&[INTEREST_CALLS, WAIT_CALLS].concat()), r.untimed_us());
     InterestCallShare "interest_call_share" "share of server CPU in calls about interest" "" LESS
-        |r| over(r.interest_calls_us(), r.untimed_us());
+        |r| over(r.us_of_calls(INTEREST_CALLS), r.untimed_us());
     OutsideCalls "outside_calls_share" "share of server CPU outside system calls" "" NEITHER
         |r| over(r.outside_calls_us(), r.untimed_us());
     Timing "timing_share" "share of server CPU that timing the calls takes" "" LESS
         |r| over(r.timing_us().filter(|&us| us > 0.0), r.timed_us);
     InterestCalls "interest_calls_per_request" "calls about interest per request" "" LESS
-        |r| over(r.interest_calls(), r.requests);
+        |r| over(r.of_calls("count", INTEREST_CALLS), r.requests);
     ActsPerWait "acts_per_wait" "accepts and reads per wait" "" MORE
-        |r| over(r.acts(), r.waits());
+        |r| over(r.of_calls("count", &["accept4", "recvfrom"]), r.waits());
     Waits "waits_per_request" "waits per request" "" LESS
         |r| over(r.waits(), r.requests);
     EventsPerWait "events_per_wait" "events per wait" "" NEITHER

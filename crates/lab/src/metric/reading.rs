@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 /// Nanoseconds in a microsecond.
 pub(super) const US: f64 = 1e3;
 /// Calls that change the interest set: io_uring_enter carries the interest changes of `epoll-ctlv`.
-const INTEREST_CALLS: &[&str] = &["epoll_ctl", "io_uring_enter"];
+pub(super) const INTEREST_CALLS: &[&str] = &["epoll_ctl", "io_uring_enter"];
 /// Calls that wait for events.
 pub(super) const WAIT_CALLS: &[&str] = &["epoll_wait", "epoll_pwait2", "ppoll", "pselect6"];
 /// The call that times the other calls. It belongs to no mechanism: shares are computed from the CPU time
@@ -179,30 +179,15 @@ impl<'a> Reading<'a> {
         Some(self.calls_made().filter_map(count).fold(0.0, |sum, count| sum + count))
     }
 
-    /// Sums a quantity over calls that wait for events or change the interest set.
-    fn of_calls(&self, what: &str, names: &[&str]) -> Option<f64> {
+    /// Sums a quantity over the calls of these names; `None` if the server counts none of them.
+    pub(super) fn of_calls(&self, what: &str, names: &[&str]) -> Option<f64> {
         let found = names.iter().filter_map(|kind| self.delta(&["system_calls", kind, what]));
         found.reduce(|a, b| a + b)
     }
 
-    fn us_of_calls(&self, names: &[&str]) -> Option<f64> {
+    /// Returns the time that these calls took, if they were timed.
+    pub(super) fn us_of_calls(&self, names: &[&str]) -> Option<f64> {
         self.of_calls("ns", names).filter(|&ns| ns > 0.0).map(|ns| ns / US)
-    }
-
-    pub(super) fn event_calls_us(&self) -> Option<f64> {
-        self.us_of_calls(&[INTEREST_CALLS, WAIT_CALLS].concat())
-    }
-
-    pub(super) fn interest_calls_us(&self) -> Option<f64> {
-        self.us_of_calls(INTEREST_CALLS)
-    }
-
-    pub(super) fn interest_calls(&self) -> Option<f64> {
-        self.of_calls("count", INTEREST_CALLS)
-    }
-
-    pub(super) fn acts(&self) -> Option<f64> {
-        self.of_calls("count", &["accept4", "recvfrom"])
     }
 
     /// Returns the time that the timing of the calls took; `None` for older runs, in which it was not
