@@ -28,7 +28,7 @@ use crate::{
 use looks::Plan;
 use part::Question;
 use sides::Sides;
-use std::{collections::BTreeMap, iter};
+use std::collections::BTreeMap;
 
 /// Judges every claim of the experiment.
 pub fn judge(outcome: &Outcome) -> Vec<ClaimOutcome> {
@@ -167,7 +167,7 @@ pub(crate) fn at_operating_points(
     let rates = each_or_none(claim.operating_rates.iter().filter(|it| has_rate(outcome, it)));
     let at = |value: Option<&Value>, rate: Option<&Select>| {
         let mut claim = claim.clone();
-        for side in iter::once(&mut claim.a).chain(&mut claim.b) {
+        for side in claim.sides_mut() {
             if let Some((axis, value)) = axis.zip(value) {
                 side.at.insert(axis.clone(), Select(value.clone()));
             }

@@ -80,6 +80,11 @@ impl Claim {
         iter::once(&self.a).chain(&self.b)
     }
 
+    /// Returns the same sides to be changed.
+    pub(crate) fn sides_mut(&mut self) -> impl Iterator<Item = &mut Side> {
+        iter::once(&mut self.a).chain(&mut self.b)
+    }
+
     /// Whether `other` compares the same data with the same threshold as this claim.
     pub(super) fn compares_as(&self, other: &Self) -> bool {
         let same_data = self.metric == other.metric && self.each == other.each;

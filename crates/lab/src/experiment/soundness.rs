@@ -123,12 +123,9 @@ impl Experiment {
             return Some(why + ": it cannot come out otherwise");
         }
         let of_failures = is_one_of(&FAILURES, claim);
-        let mut sides = std::iter::once(&claim.a).chain(&claim.b);
+        let is_at_lowest = claim.sides().all(|side| self.is_at_the_lowest_rate(claim, side));
         // A control shows that something happens at another point. Here nothing can happen.
-        if of_failures
-            && sides.all(|side| self.is_at_the_lowest_rate(claim, side))
-            && !claim.id.contains("control")
-        {
+        if of_failures && is_at_lowest && !claim.id.contains("control") {
             return Some("nothing fails at the lowest rate: it cannot come out otherwise".into());
         }
         if let Some(control) = claim.control.as_ref().and_then(|id| self.find_claim(id)) {
@@ -394,19 +391,23 @@ mod tests {
         assert!(possible.iter().all(|it| !it.contains("no value")), "{possible:?}");
     }
 
+    fn read_at(claim: &mut Claim, rate: &str) {
+        for side in claim.sides_mut() {
+            side.at.insert(RATE.into(), Select(Value::Word(rate.into())));
+        }
+    }
+
     fn at_the_lowest_rate(claim: &mut Claim) {
         claim.control = None;
-        claim.a.at.insert(RATE.into(), Select(Value::Word("min".into())));
+        read_at(claim, "min");
     }
 
     /// Both servers are at the lowest rate, as they were in the former claim P7-low.
     fn as_p7_low(claim: &mut Claim) {
         claim.metric = Metric::CompletedShare.name().into();
         (claim.compare, claim.holds) = (Compare::Difference, Threshold::Above(0.05));
-        for side in std::iter::once(&mut claim.a).chain(&mut claim.b) {
-            side.over.clear();
-            side.at.insert(RATE.into(), Select(Value::Word("min".into())));
-        }
+        claim.sides_mut().for_each(|side| side.over.clear());
+        read_at(claim, "min");
     }
 
     /// The operating rates are one rate, which is the lowest of the experiment. The claim keeps its control.
@@ -417,14 +418,12 @@ mod tests {
     /// The claim keeps its control.
     fn back_to_the_lowest_rate(claim: &mut Claim) {
         claim.operating_points = None;
-        claim.a.at.insert(RATE.into(), Select(Value::Word("min".into())));
+        read_at(claim, "min");
     }
 
     fn at_the_highest_rate(claim: &mut Claim) {
         claim.operating_points = None;
-        for side in std::iter::once(&mut claim.a).chain(&mut claim.b) {
-            side.at.insert(RATE.into(), Select(Value::Word("max".into())));
-        }
+        read_at(claim, "max");
     }
 
     /// A reason excuses the caps that it names, and the server's own backlog is a cap, too.
