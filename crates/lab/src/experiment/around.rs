@@ -136,6 +136,26 @@ pub fn filled_in(flags: &Flags, known: &BTreeMap<String, String>) -> anyhow::Res
         .collect()
 }
 
+impl Request {
+    fn check(&self, has_origin: bool) -> anyhow::Result<()> {
+        let storm = self.storm.map_or(1, |storm| storm.distinct);
+        let fits = |distinct: u32| (1..=MAX_DISTINCT).contains(&distinct);
+        ensure!(fits(self.distinct) && fits(storm), "distinct: 1 to {MAX_DISTINCT}");
+        let fits = |storm: Storm| (0.1..=1e6).contains(&storm.rps);
+        ensure!(self.storm.is_none_or(fits), "storm: rps");
+        let fits = |seconds: f64| (0.01..=60.0).contains(&seconds);
+        ensure!(self.origin_held_seconds.is_none_or(fits), "origin-held-seconds: 0.01 to 60");
+        ensure!(
+            !self.stored || u64::from(self.distinct) >= LEAST_OBJECTS,
+            "stored: at least {LEAST_OBJECTS} distinct ones, or their memory is lost in the rest"
+        );
+        let wants_origin =
+            self.origin_held_seconds.is_some() || !self.origin.is_empty() || self.stored;
+        ensure!(!wants_origin || has_origin, "there is no [origin]");
+        Ok(())
+    }
+}
+
 impl Experiment {
     /// Returns the request of this name.
     pub fn request(&self, name: &Value) -> Option<&Request> {
@@ -184,27 +204,7 @@ impl Experiment {
         for request in &self.request {
             let place = || format!("[[request]] {:?}", request.name);
             ensure!(names.insert(request.name.as_str()), "{} is there twice", place());
-            let storm = request.storm.map_or(1, |storm| storm.distinct);
-            for distinct in [request.distinct, storm] {
-                let fits = (1..=MAX_DISTINCT).contains(&distinct);
-                ensure!(fits, "{}: distinct: 1 to {MAX_DISTINCT}", place());
-            }
-            let fits = |rps: f64| (0.1..=1e6).contains(&rps);
-            ensure!(request.storm.is_none_or(|s| fits(s.rps)), "{}: storm: rps", place());
-            let fits = |seconds: f64| (0.01..=60.0).contains(&seconds);
-            ensure!(
-                request.origin_held_seconds.is_none_or(fits),
-                "{}: origin-held-seconds: 0.01 to 60",
-                place()
-            );
-            ensure!(
-                !request.stored || u64::from(request.distinct) >= LEAST_OBJECTS,
-                "{}: stored: at least {LEAST_OBJECTS} distinct ones, or their memory is lost in the rest",
-                place()
-            );
-            let held = request.origin_held_seconds.is_some() || !request.origin.is_empty();
-            let held = held || request.stored;
-            ensure!(!held || self.origin.is_some(), "{}: there is no [origin]", place());
+            request.check(self.origin.is_some()).with_context(place)?;
         }
         for value in axis.iter().flat_map(|axis| &axis.values) {
             ensure!(self.request(value).is_some(), "[[axis]] {REQUEST:?}: no [[request]] {value}");
