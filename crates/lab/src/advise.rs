@@ -22,7 +22,7 @@ pub const MAX_IDLE: u32 = 15_000;
 pub const MAX_OPEN: u32 = 4_000;
 /// The axis of the number of open requests.
 const OPEN: &str = "open";
-const RATE: &str = Metric::Throughput.name();
+const THROUGHPUT: &str = Metric::Throughput.name();
 /// The number of pairs of blocks without and with the idle connections.
 const BLOCKS: u32 = 6;
 
@@ -122,13 +122,13 @@ saturation-seconds = 0.2
         let (with, without) = (at(self.idle, self.open), at(0, self.open));
         let rate = |point: &plan::Point, block| {
             let mut runs = outcome.runs_at(variant, point).filter(|run| run.block == block);
-            runs.find_map(|run| run.metric(RATE))
+            runs.find_map(|run| run.metric(THROUGHPUT))
         };
         let pairs = (0..outcome.blocks()).map(|block| (rate(&with, block), rate(&without, block)));
         let cpu_us = |block| self.cpu_us(outcome, variant, [&at(self.idle, 1), &with], block);
         let cpu_us: Vec<f64> = (0..outcome.blocks()).filter_map(cpu_us).collect();
         Some(MeasuredFigures {
-            best_rps: outcome.cell(variant, &with)?.metrics.get(RATE)?.value,
+            best_rps: outcome.cell(variant, &with)?.metrics.get(THROUGHPUT)?.value,
             rate_ratio: paired(pairs, Compare::Ratio)?,
             cpu_us: estimate(&cpu_us),
         })

@@ -47,9 +47,7 @@ use std::{
 const LOAD_GRACE: Duration = Duration::from_secs(40);
 /// How long Ctrl-C may go unnoticed.
 const INTERRUPT_GRAIN: Duration = Duration::from_millis(20);
-/// The metric that needs the number of open connections during a window, and the number of samples of it.
-/// Each sample wakes all workers.
-const OPEN: &str = Metric::OpenConnections.name();
+/// The number of samples of the open connections during a window. Each sample wakes all workers.
 const OPEN_SAMPLES: u32 = 5;
 /// The generator's exit code when it was the bottleneck itself.
 const EXIT_INVALID: i32 = 3;
@@ -281,7 +279,7 @@ impl Bench<'_> {
                 earlier = self.reading(server, counters)?;
                 if before_load.is_some() {
                     trial.raw.loaded = self.loaded(server, before_load, earlier.at, phase)?;
-                } else if self.experiment.looks_at(OPEN) {
+                } else if self.experiment.looks_at(Metric::OpenConnections.name()) {
                     trial.raw.open = self.open_until(server, earlier.at, phase.window_s)?;
                 }
                 self.sleep_until(earlier.at + window)?;
