@@ -31,7 +31,7 @@ pub use push::{Push, PushLoad, SUBSCRIBERS, UPDATES_TO, UpdatesTo};
 pub use rate::{Rate, Reference, RelativeTo};
 pub use value::{Flags, Point, Select, Value, arguments};
 
-use crate::peer::Peer;
+use crate::{metric::Metric, peer::Peer};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use toml::Table;
@@ -165,14 +165,14 @@ impl Experiment {
         self.axis.iter().find(|axis| axis.name == name)
     }
 
-    /// Whether a figure or a claim uses the metric of this name. Statistics that are expensive for the
+    /// Whether a figure or a claim uses the metric. Statistics that are expensive for the
     /// server are requested only if one does.
-    pub(crate) fn looks_at(&self, metric: &str) -> bool {
+    pub(crate) fn looks_at(&self, metric: Metric) -> bool {
         let drawn = self.figure.iter().map(|figure| figure.y.as_str());
         let sides = self.claim.iter().flat_map(|claim| claim.sides());
         let of_sides = sides.filter_map(|side| side.metric.as_deref());
         let judged = self.claim.iter().map(|claim| claim.metric.as_str());
-        drawn.chain(judged).chain(of_sides).any(|name| name == metric)
+        drawn.chain(judged).chain(of_sides).any(|name| name == metric.name())
     }
 }
 

@@ -397,10 +397,10 @@ fn an_unknown_experiment_is_answered_with_the_known() {
 #[test]
 fn what_is_drawn_or_judged_is_looked_at() {
     let wan = find("gammo-wan").unwrap();
-    assert!(wan.looks_at("open_connections"));
-    assert!(!find("idle").unwrap().looks_at("open_connections"));
+    assert!(wan.looks_at(Metric::OpenConnections));
+    assert!(!find("idle").unwrap().looks_at(Metric::OpenConnections));
     let drawn_alone = Experiment { claim: Vec::new(), ..wan };
-    assert!(drawn_alone.looks_at("open_connections"));
+    assert!(drawn_alone.looks_at(Metric::OpenConnections));
 }
 
 #[test]

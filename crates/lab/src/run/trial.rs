@@ -279,7 +279,7 @@ impl Bench<'_> {
                 earlier = self.reading(server, counters)?;
                 if before_load.is_some() {
                     trial.raw.loaded = self.loaded(server, before_load, earlier.at, phase)?;
-                } else if self.experiment.looks_at(Metric::OpenConnections.name()) {
+                } else if self.experiment.looks_at(Metric::OpenConnections) {
                     trial.raw.open = self.open_until(server, earlier.at, phase.window_s)?;
                 }
                 self.sleep_until(earlier.at + window)?;

@@ -69,8 +69,7 @@ impl Bench<'_> {
 
     /// Whether the kernel's memory of `connections` idle connections is measured and shown.
     pub(super) fn shows_kernel_memory(&self, connections: u64) -> bool {
-        let metric = Metric::KernelBytes.name();
-        connections >= LEAST_CONNECTIONS && self.experiment.looks_at(metric)
+        connections >= LEAST_CONNECTIONS && self.experiment.looks_at(Metric::KernelBytes)
     }
 }
 
