@@ -33,8 +33,11 @@ pub fn decode_query(text: &[u8]) -> Result<QueryFields, Reject> {
     Ok(fields.map(decode).collect())
 }
 
-/// Splits a text into fields, each a name and a value that are not decoded yet.
-fn split(text: &[u8]) -> Result<Vec<(&[u8], &[u8])>, Reject> {
+/// Names and values that are not decoded yet.
+type RawFields<'a> = Vec<(&'a [u8], &'a [u8])>;
+
+/// Splits a text into fields.
+fn split(text: &[u8]) -> Result<RawFields<'_>, Reject> {
     let mut fields = Vec::new();
     for field in text.split(|byte| *byte == b'&').filter(|field| !field.is_empty()) {
         if fields.len() == limits::FIELDS {

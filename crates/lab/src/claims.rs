@@ -21,6 +21,7 @@ pub(crate) use sides::{has_rate, points, rate_of};
 use crate::{
     experiment::{Claim, RATE, Select, Threshold, Value},
     format, papers,
+    plan::Cell,
     result::{Look, Outcome},
     statistics::{ERROR, MIN_BLOCKS, holm, sequential},
     verdict::{ClaimOutcome, Part, Verdict},
@@ -186,6 +187,15 @@ pub(crate) fn at_operating_points(
         points.extend(rates.iter().map(|&rate| at(value, rate)));
     }
     points
+}
+
+/// Whether a claim reads this cell.
+pub(crate) fn is_read(outcome: &Outcome, cell: &Cell) -> bool {
+    outcome.experiment.claim.iter().any(|claim| {
+        at_operating_points(outcome, claim).into_iter().any(|(_, claim)| {
+            claim.each.iter().any(|variant| Sides::of(outcome, &claim, variant).has(cell))
+        })
+    })
 }
 
 /// Returns each item, or one `None` if there are none.

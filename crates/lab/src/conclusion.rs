@@ -65,13 +65,13 @@ impl Outcome {
         let has_variant =
             |name: &String| variants.is_empty() || variants.iter().any(|it| it.name == *name);
         let of_sides = claim.sides().flat_map(|side| side.variant.iter().chain(&side.minus));
-        let mut compared = claim.each.iter().chain(of_sides);
+        let has_variants = claim.each.iter().chain(of_sides).all(has_variant);
         // A rate of 0.95 of something else is another point.
         let is_known = |side: &Side| {
             let is_multiple = side.at.get(RATE).is_some_and(|at| at.multiple().is_some());
             (has_reference || !is_multiple) && !claims::points(self, side).is_empty()
         };
-        let is_there = has_axes && compared.all(has_variant) && claim.sides().all(is_known);
+        let is_there = has_axes && has_variants && claim.sides().all(is_known);
         is_there.then_some(claim)
     }
 

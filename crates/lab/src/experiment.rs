@@ -386,6 +386,10 @@ pub struct Budget {
     /// The most measurements of each cell. There are fewer if all claims are decided earlier
     /// ([`crate::statistics::sequential`]), or the time is over.
     pub blocks: u32,
+    /// The most measurements of a cell that no claim reads: it is measured for the figures. `None`: as many as of the
+    /// others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub figure_blocks: Option<u32>,
     /// The shortest measured window of a run. All runs of an experiment have windows of the same length,
     /// which is determined before the first run.
     pub min_window_seconds: f64,
@@ -411,6 +415,7 @@ impl Default for Budget {
         Self {
             seconds: 900.0,
             blocks: 40,
+            figure_blocks: None,
             min_window_seconds: 2.0,
             max_window_seconds: 8.0,
             warmup_seconds: 0.0,

@@ -273,15 +273,22 @@ impl<'a> Session<'a> {
         // All servers and blocks have windows of the same length: slow servers must not be measured for a
         // shorter time.
         let windows = self.windows_of_a_run();
-        let runnable = courses.iter().filter(|course| self.not_held(&course[0]).is_none()).count();
-        let all_windows = runnable * self.aimed_at() as usize * windows;
+        let read: Vec<&[Cell]> =
+            courses.iter().copied().filter(|course| self.is_read(course)).collect();
+        let aimed_at = self.aimed_at();
+        let for_figures = budget.figure_blocks.unwrap_or(u32::MAX).min(aimed_at);
+        let runs = self.runnable(&courses) * for_figures as usize
+            + self.runnable(&read) * (aimed_at - for_figures) as usize;
+        let all_windows = runs * windows;
         let for_runs = self.left_s() * (1.0 - SPARE);
         let window = self.window_before().unwrap_or_else(|| {
             plan::window_seconds(&budget, for_runs, all_windows, self.overhead() / windows as f64)
         });
         let looks = sequential::planned(budget.blocks as usize);
         for block in 0..budget.blocks {
-            let open = courses.iter().filter(|course| self.not_held(&course[0]).is_none()).count();
+            let is_for_figures = budget.figure_blocks.is_none_or(|blocks| block < blocks);
+            let courses = if is_for_figures { &courses } else { &read };
+            let open = self.runnable(courses);
             let run = windows as f64 * window + self.overhead();
             if block > 0 && self.left_s() < open as f64 * run {
                 self.outcome.notes.push(format!(
@@ -290,14 +297,29 @@ impl<'a> Session<'a> {
                 ));
                 break;
             }
-            self.block(&courses, block, window)?;
+            self.block(courses, block, window)?;
             let made = block + 1;
+            if Some(made) == budget.figure_blocks && read.len() < courses.len() {
+                self.outcome.notes.push(format!(
+                    "Cells that no claim reads were measured in the first {made} blocks only, for the figures."
+                ));
+            }
             let is_look = made < budget.blocks && looks.contains(&(made as usize));
             if is_look && self.is_settled() {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Whether a claim reads one of these cells.
+    fn is_read(&self, course: &[Cell]) -> bool {
+        course.iter().any(|cell| claims::is_read(&self.outcome, cell))
+    }
+
+    /// Returns the number of courses whose servers can hold the connections.
+    fn runnable(&self, courses: &[&[Cell]]) -> usize {
+        courses.iter().filter(|course| self.not_held(&course[0]).is_none()).count()
     }
 
     /// Returns the measured cells: each variant at each of its points.

@@ -15,7 +15,7 @@ use crate::{
     environment::Cpus,
     experiment::{Claim, RATE, Select, Side, Take, Value},
     metric::Metric,
-    plan::{self, Dimension, Point},
+    plan::{self, Cell, Dimension, Point},
     result::{Outcome, Run, grouped},
     statistics::{self, Compare, Sample},
 };
@@ -91,6 +91,15 @@ impl<'a> Sides<'a> {
         let are_both = sides.b.as_ref().is_some_and(|b| is_best(b) && is_best(&sides.a));
         sides.choose_on_all_blocks(are_both);
         sides
+    }
+
+    /// Whether a side is read at this cell.
+    pub(super) fn has(&self, cell: &Cell) -> bool {
+        self.arms().any(|arm| {
+            let is_its = arm.variant == cell.variant
+                || arm.side.minus.as_deref() == Some(cell.variant.as_str());
+            is_its && arm.points.contains(&cell.point)
+        })
     }
 
     /// Sets whether the points of both sides are chosen on all blocks.

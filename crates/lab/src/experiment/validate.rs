@@ -371,6 +371,7 @@ impl Budget {
     fn check(&self) -> anyhow::Result<()> {
         ensure!(self.seconds >= 1.0 && self.seconds <= 86_400.0, "seconds: 1 to 86400");
         ensure!((1..=100).contains(&self.blocks), "blocks: 1 to 100");
+        ensure!((1..=100).contains(&self.figure_blocks.unwrap_or(1)), "figure-blocks: 1 to 100");
         ensure!(self.min_window_seconds >= 0.1, "min-window-seconds: at least 0.1");
         ensure!(
             self.max_window_seconds >= self.min_window_seconds,

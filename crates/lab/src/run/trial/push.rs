@@ -24,6 +24,10 @@ const FIRST: u64 = 64;
 const QUIET: &str = "/.well-known/mercure?match=quiet";
 /// How much longer than `LOAD_GRACE` the generator may take to open its subscribers, for each subscriber.
 const OPEN_EACH: Duration = Duration::from_millis(1);
+/// How long the last delivery may take if there are few.
+const DELIVERY_GRACE: Duration = Duration::from_secs(10);
+/// The deliveries per second that server and generator make at the least; on one CPU each they make some 75,000.
+const DELIVERIES_LEAST: f64 = 20_000.0;
 
 /// An event that the generator announces, or its result, if it ended before the event.
 enum Announcement {
@@ -67,7 +71,8 @@ impl Bench<'_> {
         let earlier = self.reading(&server, &counters)?;
         check_read(held_at, quiet, &mut misread);
         let window = Duration::from_secs_f64(phase.window_s);
-        match self.announced(&mut generator, "delivered", quiet + window + LOAD_GRACE)? {
+        let patience = quiet + window + delivery_time(&load, window) + LOAD_GRACE;
+        match self.announced(&mut generator, "delivered", patience)? {
             Announcement::At(delivered_at) => {
                 let later = self.reading(&server, &counters)?;
                 check_read(delivered_at, quiet, &mut misread);
@@ -175,6 +180,8 @@ impl Bench<'_> {
         flags.insert("duration".into(), seconds(phase.window_s));
         flags.insert("quiet-time".into(), seconds(push.quiet_seconds));
         flags.insert("seed".into(), Value::Word(seed.to_string()));
+        let window = Duration::from_secs_f64(phase.window_s);
+        flags.insert("timeout".into(), seconds(delivery_time(&load, window).as_secs_f64()));
         let mut program = with_flags(&self.programs.load, &flags);
         // Without a path the URL is that of a hub, and the generator chooses its own topic.
         program.push(server.url("/").into());
@@ -204,6 +211,12 @@ impl Bench<'_> {
             None => Ok(Announcement::Ended(json)),
         }
     }
+}
+
+/// The longest time that the last delivery of a window may take.
+fn delivery_time(load: &PushLoad, window: Duration) -> Duration {
+    let deliveries = load.rate_rps * window.as_secs_f64() * load.recipients as f64;
+    DELIVERY_GRACE + Duration::from_secs_f64(deliveries / DELIVERIES_LEAST)
 }
 
 /// Records an error if a reading ended after the quiet time that began at `since`.
