@@ -129,7 +129,9 @@ impl Experiment {
             return Some("nothing fails at the lowest rate: it cannot come out otherwise".into());
         }
         if let Some(control) = claim.control.as_ref().and_then(|id| self.find_claim(id)) {
-            return beside(claim, control);
+            let is_same = claim.compares_as(control);
+            let same = || format!("its control {} compares the same data as the claim", control.id);
+            return if is_same { Some(same()) } else { beside(claim, control) };
         }
         let is_equality = matches!(holds, Threshold::Within(_)) && self.is_overload(&claim.a);
         let is_of_all = of_failures && claim.a.take != Take::Each;
@@ -331,7 +333,7 @@ mod tests {
     #[test]
     fn a_planted_fault_is_found() {
         type PlantedFault = (&'static str, &'static str, fn(&mut Claim));
-        let planted: [PlantedFault; 23] = [
+        let planted: [PlantedFault; 24] = [
             ("gammo-fig5-6", "G3: expected operating-", |it| it.operating_points = None),
             // A threshold that moved.
             ("gammo-fig5-6", "G3: its threshold moved", |it| it.holds = Threshold::Below(0.9)),
@@ -339,6 +341,9 @@ mod tests {
             // What cannot fail, and what nothing shows that it could.
             ("provos-fig10", "P4: nothing fails at the lowest rate", at_the_lowest_rate),
             ("provos-fig10", "P4: expected control", |it| it.control = None),
+            ("provos-fig10", "P4: its control P4 compares the same data", |it| {
+                it.control = Some("P4".into());
+            }),
             // A control at another point does not help at the lowest rate.
             ("provos-overflow", "P11: nothing fails at the lowest", back_to_the_lowest_rate),
             ("provos-overflow", "P12: nothing fails at the lowest", back_to_the_lowest_rate),
