@@ -167,8 +167,8 @@ fn close_notify_is_answered_behind_the_servers_messages_too() {
 fn faults_behind_the_servers_messages_get_an_encrypted_alert() {
     use ContentType::{Alert, ApplicationData, Handshake as Message};
     let change = record(CHANGE_CIPHER_SPEC, &[1]);
-    type Planted = (&'static str, fn(&mut (Session, Keys)) -> Vec<u8>, u8);
-    let faults: [Planted; 12] = [
+    type PlantedFault = (&'static str, fn(&mut (Session, Keys)) -> Vec<u8>, u8);
+    let faults: [PlantedFault; 12] = [
         (
             "many change_cipher_spec",
             |_| record(CHANGE_CIPHER_SPEC, &[1]).repeat(9),
