@@ -23,6 +23,7 @@ mod subscribe;
 #[cfg(test)]
 mod tests;
 mod transfer;
+mod verify;
 
 pub(crate) use answer::without_token;
 pub(crate) use shared::HubShared;

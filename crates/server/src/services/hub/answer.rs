@@ -1,6 +1,5 @@
 //! The responses of a hub, except for streams.
 
-use super::{Hub, count_refusal};
 use crate::service::{HeadWriter, RequestContext, ResponseWriter, worker_state::Answer};
 use pollux_http::{
     Status,
@@ -152,24 +151,6 @@ impl Responder {
     /// Writes the log line of a response that other code has written.
     pub(super) fn log(&self, context: &mut RequestContext<'_>, status: Status) {
         context.log(&self.line, Answer { status: status.code(), len: 0 });
-    }
-}
-
-impl Hub {
-    /// Answers a request whose content is longer than the server takes (`--max-body`).
-    pub(crate) fn answer_large(
-        &self,
-        context: &mut RequestContext<'_>,
-        request: &Request<'_>,
-        response: &mut ResponseWriter<'_>,
-    ) {
-        let (cors, has_log) = (&self.shared.config.cors, context.worker.log.is_some());
-        let responder = Responder::of(request, cors, has_log, self.is_hub_itself(&request.target));
-        let reject = Reject::too_large("the content is longer than this server takes: send less");
-        if request.method == Method::Post {
-            count_refusal(context, &reject);
-        }
-        responder.reject(context, response, &reject, &self.shared.url);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Publishing: checks the permission, and handles the form.
 
-use super::{Hub, content::UPDATE, shared::Ticket};
-use pollux_http::request::{Framing, KnownField, Request, Target};
+use super::{Hub, answer::Responder, content::UPDATE, count_refusal, shared::Ticket};
+use crate::service::{RequestContext, ResponseWriter};
+use pollux_http::request::{Framing, KnownField, Method, Request, Target};
 use pollux_hub::{
     form,
     limits::Limits,
@@ -27,6 +28,22 @@ impl Form {
 }
 
 impl Hub {
+    /// Answers a request whose content is longer than the server takes (`--max-body`).
+    pub(crate) fn answer_large(
+        &self,
+        context: &mut RequestContext<'_>,
+        request: &Request<'_>,
+        response: &mut ResponseWriter<'_>,
+    ) {
+        let (cors, has_log) = (&self.shared.config.cors, context.worker.log.is_some());
+        let responder = Responder::of(request, cors, has_log, self.is_hub_itself(&request.target));
+        let reject = Reject::too_large("the content is longer than this server takes: send less");
+        if request.method == Method::Post {
+            count_refusal(context, &reject);
+        }
+        responder.reject(context, response, &reject, &self.shared.url);
+    }
+
     /// Decides from the request's head whether the form is accepted, before its content is received.
     pub(super) fn admit(
         &self,
