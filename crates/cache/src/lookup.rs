@@ -32,8 +32,9 @@ pub struct Lookup<'a, 'b> {
     /// returns it when the fetch ends for which this request waits. With `None` the request never
     /// waits.
     pub waiter: Option<u64>,
-    /// The request has waited before. It then waits once more only for a fetch of its own variant,
-    /// if the first fetch brought another variant. After two waits the caller passes no `waiter`.
+    /// The request has waited before. It then waits once more only for its own variant, if the first
+    /// fetch brought another one, or for a fetch, if it first waited for a stale response from disk.
+    /// After two waits the caller passes no `waiter`.
     pub has_waited: bool,
 }
 
@@ -201,7 +202,8 @@ impl Shard {
         now: u64,
     ) -> bool {
         let (Some(disk), Some(number)) = (self.disk.clone(), lookup.waiter) else { return false };
-        if lookup.has_waited {
+        // After a load that brought another variant, its own variant may be on disk, too.
+        if lookup.has_waited && !self.history.was_loaded(key.hash, now) {
             return false;
         }
         let waiter = Waiter { worker: lookup.worker, number };
@@ -354,14 +356,17 @@ impl Shard {
             }
             false => None,
         };
-        // A request that waited without result is forwarded at once. Exception: if the first fetch
-        // brought another variant, the requests for one variant wait once more for a common fetch,
-        // unless the origin fails. A request with `no-cache` would wait in vain: it does not accept the
-        // response to an earlier request.
+        // A request that waited without result is forwarded at once. Exceptions, unless the origin
+        // fails: if the first fetch brought another variant, the requests for one variant wait once more
+        // for a common fetch, and so do the requests that waited for a response from disk, if that is
+        // stale. A request with `no-cache` would wait in vain: it does not accept the response to an
+        // earlier request.
+        let was_loaded = self.history.was_loaded(key.hash, now);
         let is_backing_off =
             || self.history.is_backing_off(key.hash, now, self.config.back_off_max_s);
-        let may_wait = !request_metadata.directives.no_cache
-            && (!lookup.has_waited || forward == Forward::VaryMiss && !is_backing_off());
+        let may_wait_again = || (forward == Forward::VaryMiss || was_loaded) && !is_backing_off();
+        let may_wait =
+            !request_metadata.directives.no_cache && (!lookup.has_waited || may_wait_again());
         if let Some(ticket) = other
             && may_wait
             && let Some(number) = lookup.waiter
@@ -391,7 +396,7 @@ impl Shard {
             may_store: is_get,
             conditions_replaced,
             // The request may have waited for a load from disk instead of another request.
-            has_waited: lookup.has_waited && !self.history.was_loaded(key.hash, now),
+            has_waited: lookup.has_waited && !was_loaded,
             ..PendingFetch::new(Some(key), forward, now)
         };
         let ticket = self.pending_fetches.begin(fetching);

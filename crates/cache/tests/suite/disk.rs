@@ -1,6 +1,7 @@
 //! The disk tier: restarts, full disks, damaged files, and crashes at any moment.
 
 mod queue;
+mod waiting;
 
 use crate::harness::{Harness, START, reply, request};
 use pollux_cache::{Config, Decision, Directory, FsDirectory, Purge, Store, Tier};
