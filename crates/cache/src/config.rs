@@ -40,6 +40,9 @@ pub struct Config {
     /// The cache does not know the value that the origin sees. A response that varies by one of
     /// them therefore matches no other request, as with `Vary: *`.
     pub rewritten_fields: Vec<Box<str>>,
+    /// Request fields, in lower case, by which every response varies, whatever its `Vary` says: the
+    /// proxy forwards them, and an origin may take another host or scheme from them.
+    pub implied_vary: Vec<Box<str>>,
     /// The response fields whose members are tags to purge by.
     pub tag_fields: Vec<Box<str>>,
     /// The lifetime in seconds of responses that state none and whose status is cacheable by
@@ -76,6 +79,7 @@ impl Default for Config {
             rewritten_fields: ["client-cert", "forwarded", "x-forwarded-for", "via", "te"]
                 .map(Into::into)
                 .into(),
+            implied_vary: Vec::new(),
             tag_fields: vec!["surrogate-key".into(), "cache-tag".into(), "xkey".into()],
             negative_lifetime_s: 0,
             heuristic_max_s: 86_400,

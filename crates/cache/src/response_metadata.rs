@@ -31,7 +31,7 @@ pub(crate) struct ResponseMetadata<'b> {
     pub(crate) part: Option<Part>,
 }
 
-/// The fields that `Vary` names.
+/// The fields that `Vary` names, and those of [`Config::implied_vary`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VaryFields {
     /// No other request can match: `*`, an invalid field name, or a field whose forwarded value
@@ -97,6 +97,8 @@ impl<'b> ResponseMetadata<'b> {
         let length = metadata.content_length;
         metadata.part =
             metadata.part.filter(|part| length.is_none_or(|len| len == part.range.len()));
+        let implied = config.implied_vary.iter().map(|name| name.as_bytes().to_vec());
+        metadata.varies.names.extend(implied);
         metadata.varies.names.sort_unstable();
         metadata.varies.names.dedup();
         let is_rewritten = |name: &Vec<u8>| {

@@ -176,6 +176,8 @@ impl SiteSection {
             // An origin gets the client's own fields or none, so its response may depend on them.
             config.rewritten_fields.retain(|name| !name.contains("forwarded"));
         }
+        let implied = host_and_scheme_fields(self.forwarded.value);
+        config.implied_vary = implied.iter().map(|&name| name.into()).collect();
         let Some(path) = &self.cache_dir else { return Ok(pollux_cache::Store::new(config)) };
         let size = self.cache_dir_size.0;
         let open = {
@@ -211,5 +213,23 @@ impl SiteSection {
             self.store_connections.as_ref().map(|text| text.value).unwrap_or_default();
         guestbook.load()?;
         Ok(Some(guestbook))
+    }
+}
+
+/// Returns the fields of a request from which an origin may take another host or scheme. The key of a stored response
+/// contains neither, and the origin's `Vary` rarely names them.
+fn host_and_scheme_fields(policy: ForwardedPolicy) -> &'static [&'static str] {
+    match policy {
+        ForwardedPolicy::Replace | ForwardedPolicy::Remove => &[],
+        // The others are not sent.
+        ForwardedPolicy::Append => &["x-forwarded-host", "x-forwarded-proto"],
+        ForwardedPolicy::Keep => &[
+            "x-forwarded-host",
+            "x-forwarded-port",
+            "x-forwarded-prefix",
+            "x-forwarded-proto",
+            "x-forwarded-scheme",
+            "x-forwarded-ssl",
+        ],
     }
 }

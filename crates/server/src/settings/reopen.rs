@@ -1,7 +1,7 @@
 //! The settings for a server that runs: what the former settings have open is kept, if it can be.
 
 use super::Settings;
-use crate::config::{Config, ForwardedPolicy, SiteSection};
+use crate::config::{Config, SiteSection};
 use anyhow::bail;
 use std::path::PathBuf;
 use toml::Table;
@@ -71,14 +71,12 @@ fn continues(site: &SiteSection, former: &SiteSection) -> bool {
 
 /// Returns whether a cache that was created for one site can be used for the other.
 fn has_same_cache(a: &SiteSection, b: &SiteSection) -> bool {
-    let forwards = |site: &SiteSection| {
-        matches!(site.forwarded.value, ForwardedPolicy::Keep | ForwardedPolicy::Remove)
-    };
     let keys = |site: &SiteSection| {
         let table = Table::try_from(site).unwrap_or_default();
         table.into_iter().filter(|(name, _)| name.starts_with("cache")).collect::<Table>()
     };
-    forwards(a) == forwards(b) && keys(a) == keys(b)
+    // Which requests a stored response answers depends on the fields that origins receive.
+    a.forwarded.value == b.forwarded.value && keys(a) == keys(b)
 }
 
 #[cfg(test)]
@@ -107,6 +105,24 @@ mod tests {
         assert_eq!(name(&again), name(&current));
         let larger = text("2M", "5s").open_again(store, &former, &current).unwrap();
         assert_ne!(name(&larger), name(&current));
+    }
+
+    #[test]
+    fn a_cache_is_not_kept_if_origins_receive_other_fields() {
+        let text = |how: &str| {
+            parse(&format!(
+                "[[site]]\norigin = [\"http://127.0.0.1:9\"]\ncache = \"1M\"\nforwarded = \"{how}\"\n"
+            ))
+        };
+        for (how, count) in [("replace", 0), ("append", 2), ("keep", 6), ("remove", 0)] {
+            let settings = text(how).open(|| anyhow::bail!("no guestbook")).unwrap();
+            let cache = settings.frontend.as_ref().unwrap().cache.as_ref().unwrap();
+            assert_eq!(cache.config().implied_vary.len(), count, "{how}");
+            for other in ["replace", "append", "keep", "remove"] {
+                let is_kept = text(how).former_cache(0, &text(other)).is_some();
+                assert_eq!(is_kept, how == other, "{how} {other}");
+            }
+        }
     }
 
     /// Regression: a site that got another name lost its cache; with a folder, the reload was refused.

@@ -185,6 +185,26 @@ fn rfc_9111_4_1_fields_that_were_not_forwarded_count_as_absent() {
     }
 }
 
+/// Regression: behind a balancer that ends TLS, a redirect to https was also sent to clients of https.
+#[test]
+fn every_response_varies_by_the_implied_fields() {
+    let implied_vary = vec!["x-forwarded-proto".into()];
+    let mut harness = Harness::new(Config { implied_vary, ..Config::default() });
+    let [http, https] = ["http", "https"].map(|proto| format!("X-Forwarded-Proto: {proto}\r\n"));
+    let fields = format!("{FRESH}ETag: \"a\"\r\n");
+    assert_eq!(harness.get("/", &http, &reply(200, &fields, "one")).text(), "one");
+    assert_eq!(harness.get("/", &https, &reply(200, &fields, "two")).text(), "two");
+    assert_eq!(harness.get("/", "", &reply(200, &fields, "none")).text(), "none");
+    harness.now += 100;
+    let confirmed = harness.get("/", &https, &reply(304, &fields, ""));
+    assert_eq!((confirmed.origin_requests, confirmed.text()), (1, "two"));
+    assert_eq!((harness.get("/", &https, "").is_hit(), harness.stored("")), (true, 3));
+    // A field that `Connection` names is not forwarded.
+    let hidden = format!("{https}Connection: x-forwarded-proto\r\n");
+    assert_eq!(harness.get("/", &hidden, &reply(304, &fields, "")).text(), "none");
+    assert_eq!(harness.cache.store().purge(Purge::Url(b"http://a/")), 3);
+}
+
 #[test]
 fn rfc_9111_4_1_the_number_of_variants_is_bounded() {
     let mut harness = Harness::default();

@@ -1,5 +1,6 @@
 //! The data about the client that an origin receives: `Forwarded` (RFC 7239) and the older `X-Forwarded-*`.
 
+use super::hop::ConnectionOptions;
 use crate::config::ForwardedPolicy;
 use pollux_http::{
     fields::{Field, has_alias_prefix, is_alias},
@@ -39,26 +40,26 @@ pub(super) fn is_taken(policy: ForwardedPolicy, name: &[u8]) -> bool {
 }
 
 /// Passes the fields that replace them to `put`, as name and value. `host` is the client's host, as the origin
-/// may see it. `scratch` is overwritten.
+/// may see it. `named` are the fields that `Connection` names; they are ignored. `scratch` is overwritten.
 ///
 /// # Errors
 /// The error of `put`.
 pub(super) fn fields<E>(
     policy: ForwardedPolicy,
     request: &Request<'_>,
+    named: &ConnectionOptions<'_>,
     host: Option<&[u8]>,
     client: Client,
     scratch: &mut Vec<u8>,
     mut put: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
-    let appends = match policy {
-        ForwardedPolicy::Keep | ForwardedPolicy::Remove => return Ok(()),
-        ForwardedPolicy::Replace => false,
-        ForwardedPolicy::Append => true,
-    };
+    if matches!(policy, ForwardedPolicy::Keep | ForwardedPolicy::Remove) {
+        return Ok(());
+    }
+    let appends = |name: &[u8]| policy == ForwardedPolicy::Append && !named.has(name);
     // A write to a vector does not fail.
     scratch.clear();
-    if appends {
+    if appends(b"forwarded") {
         append_values(scratch, request, b"forwarded");
     }
     let _ = match client.address {
@@ -77,7 +78,7 @@ pub(super) fn fields<E>(
     put(b"Forwarded", scratch)?;
 
     scratch.clear();
-    if appends {
+    if appends(b"x-forwarded-for") {
         append_values(scratch, request, b"x-forwarded-for");
     }
     let _ = match client.address {
@@ -87,7 +88,7 @@ pub(super) fn fields<E>(
     put(b"X-Forwarded-For", scratch)?;
 
     // Of several proxies, the first one has the original value, which is used.
-    let came = |name: &[u8]| request.field(name).filter(|_| appends);
+    let came = |name: &[u8]| request.field(name).filter(|_| appends(name));
     if let Some(host) = came(b"x-forwarded-host").or(host) {
         put(b"X-Forwarded-Host", host)?;
     }
@@ -131,7 +132,9 @@ mod tests {
             out.push_str(&format!("{}: {}\n", name.escape_ascii(), value.escape_ascii()));
             Ok::<(), ()>(())
         };
-        super::fields(policy, &request, request.host, client, &mut Vec::new(), &mut put).unwrap();
+        let named = ConnectionOptions::of(request.fields()).unwrap();
+        let host = request.host;
+        super::fields(policy, &request, &named, host, client, &mut Vec::new(), &mut put).unwrap();
         out.replace("\\\"", "\"")
     }
 
@@ -157,6 +160,17 @@ mod tests {
         assert!(
             fields_of(ForwardedPolicy::Replace, None, "").starts_with("Forwarded: for=unknown;")
         );
+    }
+
+    /// RFC 9110 §7.6.1. A cache also stores the response as one to a request without these fields.
+    #[test]
+    fn fields_that_connection_names_are_not_believed() {
+        let fields = "Connection: close, Forwarded, X-Forwarded-For\r\nForwarded: for=x\r\n\
+                      Connection: x-forwarded-host, x-forwarded-proto\r\nX-Forwarded-For: 10.0.0.1\r\n\
+                      X-Forwarded-Host: b.example\r\nX-Forwarded-Proto: https\r\n";
+        let [appended, replaced] = [ForwardedPolicy::Append, ForwardedPolicy::Replace]
+            .map(|policy| fields_of(policy, Some("192.0.2.1"), fields));
+        assert_eq!(appended, replaced);
     }
 
     #[test]

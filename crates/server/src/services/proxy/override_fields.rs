@@ -12,7 +12,7 @@
 //! | `X-Original-URL`, `X-Rewrite-URL`, `X-Override-URL`, `X-Original-URI`, `X-Original-Path`, `X-Envoy-Original-Path`, `X-Script-Name` | path | dropped |
 //! | `X-Host`, `X-Original-Host`, `X-HTTP-Host-Override`, `X-Backend-Host` | host | dropped |
 //! | `X-Scheme`, `X-URL-Scheme`, `Front-End-Https` | scheme | dropped |
-//! | `Forwarded`, `X-Forwarded-*`, `X-Real-IP` | host, scheme, client | as `--forwarded` says: the default writes them anew; `append` and `keep` trust the proxy in front |
+//! | `Forwarded`, `X-Forwarded-*`, `X-Real-IP` | host, scheme, client | as `--forwarded` says: the default writes them anew; `append` and `keep` trust the proxy in front, and a response is stored for one `X-Forwarded-Host` and `X-Forwarded-Proto` |
 //! | `Host` | host | written anew in one spelling (lower case, no default port), which is part of the key |
 //! | content of a GET | anything | forwarded, and the response is not stored |
 //!

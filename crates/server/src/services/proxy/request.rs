@@ -148,7 +148,15 @@ impl UpstreamRequest<'_> {
             }
             Ok::<(), WriteError>(())
         };
-        forwarded::fields(config.forwarded, request, client_host, *client, scratch, put_forwarded)?;
+        forwarded::fields(
+            config.forwarded,
+            request,
+            &named,
+            client_host,
+            *client,
+            scratch,
+            put_forwarded,
+        )?;
         let Some(mut writer) = writer else { return Err(NotForwardable) };
         if let Some(certificate) = client_certificate {
             writer = writer.field(forwarded::CLIENT_CERTIFICATE, certificate)?;
