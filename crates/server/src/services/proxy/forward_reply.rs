@@ -296,7 +296,12 @@ impl Proxy {
         }
     }
 
-    fn give_up(&mut self, context: &mut RequestContext<'_>, mut state: Box<State>) -> Progress {
+    /// Ends an exchange whose client counts as disconnected. The fetch goes on if other exchanges or the cache need
+    /// the response.
+    fn give_up(&mut self, context: &mut RequestContext<'_>, state: Box<State>) -> Progress {
+        let Err(mut state) = self.adopt(context, state) else {
+            return ControlFlow::Break(Flow::Cut);
+        };
         self.release(context, &mut state);
         if let Some(cache) = &mut self.cache {
             cache.abort(context, &mut state.cached);

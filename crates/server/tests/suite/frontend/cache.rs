@@ -1,5 +1,6 @@
 //! The cache in a front end over real sockets. The tests of its rules are in its own crate.
 
+mod leaving;
 mod stale;
 
 use super::*;
