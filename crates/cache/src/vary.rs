@@ -9,11 +9,18 @@
 //!
 //! A field that the request's `Connection` names is not forwarded (RFC 9110 §7.6.1). The origin
 //! chose its response without it, so it counts as absent.
+//!
+//! An origin that reads fields in the way of CGI takes `Accept_Language` for `Accept-Language`, and
+//! another one ignores it. A request with such a field therefore has variants of its own: the value
+//! follows in the line, behind [`UNDERSCORES`].
 
 use pollux_http::{
     fields::Field,
     request::{KnownField, Request},
 };
+
+/// The mark before the value of a field whose name is written with underscores. A value contains no NUL.
+const UNDERSCORES: &[u8] = b":\0";
 
 /// Appends the lines of `request` for the fields `names`, which are in lower case.
 pub(crate) fn put_lines<'n>(
@@ -40,6 +47,10 @@ fn put_line(name: &[u8], request: &Request<'_>, out: &mut Vec<u8>) {
             }
             _ => put_list(lines(), out),
         }
+    }
+    for field in request.fields().filter(|field| field.is_alias(name) && !field.is(name)) {
+        out.extend_from_slice(UNDERSCORES);
+        out.extend_from_slice(field.value);
     }
     out.push(b'\n');
 }
@@ -178,6 +189,29 @@ mod tests {
         ] {
             assert_eq!(same(&["foo"], one, two), expected, "{one:?} {two:?}");
         }
+    }
+
+    #[test]
+    fn fields_with_underscores_have_variants_of_their_own() {
+        let name = ["accept-language"];
+        for (one, two, expected) in [
+            ("Accept_Language: de\r\n", "", false),
+            ("Accept_Language: de\r\n", "Accept-Language: de\r\n", false),
+            ("Accept_Language: de\r\n", "accept_language: de\r\n", true),
+            ("Accept_Language: de\r\n", "Accept_Language: en\r\n", false),
+            ("Accept-Language: de\r\nAccept_Language: en\r\n", "Accept-Language: de\r\n", false),
+            ("Accept-Language:\r\nAccept_Language: en\r\n", "Accept_Language: en\r\n", false),
+            ("AcceptxLanguage: de\r\n", "", true),
+        ] {
+            assert_eq!(same(&name, one, two), expected, "{one:?} {two:?}");
+        }
+        let head = b"GET / HTTP/1.1\r\nHost: a\r\nAccept_Language: de\r\n\r\n";
+        let Ok(ParseStatus::Complete { request, .. }) = parse(head, &Limits::DEFAULT) else {
+            panic!()
+        };
+        let mut lines = Vec::new();
+        put_lines([&b"accept-language"[..], b"x"], &request, &mut lines);
+        assert!(names(&lines).eq([&b"accept-language"[..], b"x"]));
     }
 
     #[test]
