@@ -30,6 +30,8 @@ const NO_CACHE: u16 = 1;
 const MUST_REVALIDATE: u16 = 2;
 const SHARED_REVALIDATE: u16 = 4;
 const IMMUTABLE: u16 = 8;
+/// The response states no lifetime, and has none by heuristics.
+const UNSTATED: u16 = 16;
 
 /// The fixed-size header of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,9 +137,11 @@ impl RecordHeader {
     }
 
     /// Whether a client's `max-stale` must be ignored (§4.2.4): for `no-cache`, `must-revalidate`,
-    /// `proxy-revalidate`, and `s-maxage`, which implies `proxy-revalidate` (§5.2.2.10).
+    /// `proxy-revalidate`, and `s-maxage`, which implies `proxy-revalidate` (§5.2.2.10). It is also
+    /// ignored for a response that has never been fresh and does not say so itself, which the RFC leaves
+    /// to the cache: such a page may be for one user, and another user must not get it unconfirmed.
     pub(crate) fn forbids_stale(&self) -> bool {
-        self.flags & (NO_CACHE | MUST_REVALIDATE | SHARED_REVALIDATE) != 0
+        self.flags & (NO_CACHE | MUST_REVALIDATE | SHARED_REVALIDATE | UNSTATED) != 0
     }
 
     /// For how long after its expiry the response is used if the origin fails: as long as the response states,
@@ -269,6 +273,7 @@ impl Object {
             (directives.must_revalidate || directives.proxy_revalidate, MUST_REVALIDATE),
             (directives.s_maxage.is_some(), SHARED_REVALIDATE),
             (directives.immutable, IMMUTABLE),
+            (times.lifetime == 0 && !metadata.is_explicit(), UNSTATED),
         ] {
             flags |= if is_set { flag } else { 0 };
         }

@@ -123,7 +123,8 @@ impl Model {
             return Err(false);
         }
         let is_strict = stored.is_strict();
-        let may_be_stale = !is_strict && stored.policy.s_maxage.is_none();
+        let is_stated = stored.policy.max_age.is_some() || stored.policy.is("public");
+        let may_be_stale = !is_strict && stored.policy.s_maxage.is_none() && is_stated;
         if staleness < 0
             || may_be_stale
                 && (client_request.is("max-stale")

@@ -1,6 +1,6 @@
 //! Stale responses (RFC 5861, §4.2.4).
 
-use crate::harness::{Harness, parse_request, read_reply, reply, request};
+use crate::harness::{Harness, START, at, parse_request, read_reply, reply, request};
 use pollux_cache::{Config, Decision};
 
 const OK: &str = "Cache-Control: max-age=60\r\n";
@@ -143,6 +143,32 @@ fn rfc_5861_4_may_be_the_clients_choice() {
         let mut harness = with("max-age=10", Config::default(), 15);
         let fields = format!("Cache-Control: {control}\r\n");
         assert_eq!(harness.get_with_origin_down("/", &fields).status, 502, "{control}");
+    }
+}
+
+/// Regression: with `max-stale` a client got the page that was stored for another user, if the
+/// application had sent an entity tag and no `Cache-Control`.
+#[test]
+fn a_client_cannot_demand_what_says_nothing_about_caching() {
+    let changed = format!("Last-Modified: {}\r\n", at(START - 9));
+    for (control, wish, expected) in [
+        ("", "max-stale", false),
+        ("", "max-stale=100", false),
+        ("", "only-if-cached, max-stale", false),
+        ("", "stale-if-error=100", false),
+        (&*changed, "max-stale", false),
+        ("Cache-Control: no-transform\r\n", "max-stale", false),
+        ("Cache-Control: max-age=0\r\n", "max-stale", true),
+        ("Cache-Control: public\r\n", "max-stale", true),
+        ("Expires: 0\r\n", "stale-if-error=100", true),
+    ] {
+        let mut harness = Harness::default();
+        harness.get("/", "", &reply(200, &format!("ETag: \"a\"\r\n{control}"), "page"));
+        harness.now += 10;
+        let got = harness.get_with_origin_down("/", &format!("Cache-Control: {wish}\r\n"));
+        assert_eq!(got.status == 200, expected, "{control} {wish}");
+        let confirmed = harness.get("/", "", &reply(304, "ETag: \"a\"\r\n", ""));
+        assert_eq!((confirmed.origin_requests, confirmed.text()), (1, "page"));
     }
 }
 
