@@ -216,7 +216,8 @@ impl Shard {
         let is_remainder = fetching.prefix.is_some();
         let hash = fetching.key.as_ref().map_or(0, |(hash, _)| *hash);
         let request_metadata = self.request_metadata(request);
-        let metadata = ResponseMetadata::read(reply.status, reply.fields(), &self.config);
+        let mut metadata = ResponseMetadata::read(reply.status, reply.fields(), &self.config);
+        metadata.is_for_cookie = request_metadata.has_cookie;
         let source = if conditions_replaced && is_not_modified(request, &metadata, exchange.now) {
             ResponseSource::NotModified
         } else {
@@ -259,10 +260,13 @@ impl Shard {
         if refusal.is_some_and(|refusal| refusal.disables_coalescing(reply.status)) {
             self.history.disable_coalescing(hash, exchange.now);
         }
-        // The new response must not be stored, and the stored one is outdated.
+        // The new response must not be stored, and the stored one is outdated, unless the new one may be
+        // for one user and the stored one is only used if the origin fails.
+        let is_personal = metadata.is_for_cookie && refusal == Some(Refusal::NeverUsable);
         if let Some(candidate) = candidate
             && matches!(reply.status, 200..=299 | 404 | 410)
             && refusal.is_none_or(Refusal::evicts_stored)
+            && !(is_personal && candidate.header().is_unstated())
         {
             self.remove_one(hash, candidate);
         }
@@ -449,7 +453,10 @@ impl Shard {
         if of_reply.date.is_none() {
             put_field(b"Date", &date::format(exchange.now), &mut fields);
         }
-        let merged = ResponseMetadata::read(status, Fields::new(&fields), &self.config);
+        let request_metadata = self.request_metadata(request);
+        let mut merged = ResponseMetadata::read(status, Fields::new(&fields), &self.config);
+        // A response that was stored for all users is for all that the origin confirms it for.
+        merged.is_for_cookie = request_metadata.has_cookie && old.header().stale_if_error == 0;
         let fields = without(&fields, &merged.directives.withheld);
         let metadata = ResponseMetadata::read(status, Fields::new(&fields), &self.config);
         let times = FreshnessTimes {
@@ -473,7 +480,6 @@ impl Shard {
         let pieces = old.pieces().cloned();
         let metadata = ResponseMetadata { directives: merged.directives.clone(), ..metadata };
         let new = Object::new(&metadata, times, texts, old.inline_content(), pieces);
-        let request_metadata = self.request_metadata(request);
         let storable = rules::check_storable(
             &metadata,
             request_metadata.is_authorized,

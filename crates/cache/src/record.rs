@@ -151,6 +151,11 @@ impl RecordHeader {
         self.stale_if_error.max(accepted.unwrap_or(0))
     }
 
+    /// Whether the response says nothing about caching ([`ResponseMetadata::is_unstated`]).
+    pub(crate) fn is_unstated(&self) -> bool {
+        self.flags & UNSTATED != 0
+    }
+
     pub(crate) fn last_modified(&self) -> Option<u64> {
         (self.last_modified > 0).then_some(self.last_modified)
     }
@@ -239,7 +244,7 @@ impl FreshnessTimes {
         let must_not =
             directives.no_cache || directives.must_revalidate || directives.proxy_revalidate;
         let unless = |is_not: bool, seconds: Seconds| if is_not { 0 } else { seconds };
-        let default_stale_if_error = unless(directives.s_maxage.is_some(), config.stale_if_error_s);
+        let default_stale_if_error = metadata.default_stale_if_error(now, config);
         Self {
             received_at: now,
             initial_age: metadata.initial_age(requested_at, now),

@@ -29,6 +29,8 @@ pub(crate) struct ResponseMetadata<'b> {
     pub(crate) sets_cookies: bool,
     /// The range of a 206, if it is valid and consistent (RFC 9110 §15.3.7).
     pub(crate) part: Option<Part>,
+    /// The request had `Cookie`. The caller sets this.
+    pub(crate) is_for_cookie: bool,
 }
 
 /// The fields that `Vary` names, and those of [`Config::implied_vary`].
@@ -56,6 +58,7 @@ impl<'b> ResponseMetadata<'b> {
             varies: VaryFields::default(),
             sets_cookies: false,
             part: if status == PARTIAL { Part::of_fields(fields.clone()) } else { None },
+            is_for_cookie: false,
         };
         let (mut has_age, mut has_targeted) = (false, false);
         for field in fields.clone() {
@@ -154,6 +157,21 @@ impl<'b> ResponseMetadata<'b> {
         }
         let is_negative = is_heuristic(self.status) && !matches!(self.status, 200 | 203 | 206);
         if is_negative { config.negative_lifetime_s } else { 0 }
+    }
+
+    /// Whether the response says nothing about caching, so that it may be for one user: it states no
+    /// lifetime, is not `public`, and has no lifetime by heuristics.
+    pub(crate) fn is_unstated(&self, now: u64, config: &Config) -> bool {
+        !self.is_explicit() && self.lifetime(now, config) == 0
+    }
+
+    /// The time for which the response is used by default if the origin fails
+    /// ([`Config::stale_if_error_s`]): none with `s-maxage`, which implies `proxy-revalidate`
+    /// (§5.2.2.10), and none if it says nothing about caching and may depend on the client's cookie.
+    pub(crate) fn default_stale_if_error(&self, now: u64, config: &Config) -> Seconds {
+        let is_personal = self.is_for_cookie && self.is_unstated(now, config);
+        let is_excluded = self.directives.s_maxage.is_some() || is_personal;
+        if is_excluded { 0 } else { config.stale_if_error_s }
     }
 
     /// `corrected_initial_age` (§4.2.3) of a response requested at `requested_at` and received at

@@ -38,6 +38,7 @@ pub(crate) struct RequestMetadata {
     pub(crate) directives: RequestDirectives,
     pub(crate) is_authorized: bool,
     pub(crate) has_upgrade: bool,
+    pub(crate) has_cookie: bool,
 }
 
 impl Shard {
@@ -64,10 +65,11 @@ impl Shard {
 
     pub(crate) fn request_metadata(&self, request: &Request<'_>) -> RequestMetadata {
         let mut reader = RequestDirectivesReader::default();
-        let (mut is_authorized, mut has_upgrade) = (false, false);
+        let (mut is_authorized, mut has_upgrade, mut has_cookie) = (false, false, false);
         for field in request.fields() {
             match field.name.len() {
                 6 if field.is(b"pragma") => reader.add_pragma(field.value),
+                6 => has_cookie |= field.is(b"cookie"),
                 7 => has_upgrade |= field.is(b"upgrade") && may_be_forwarded(field.value),
                 13 if field.is(b"cache-control") => reader.add_cache_control(field.value),
                 13 => is_authorized |= field.is(b"authorization"),
@@ -80,7 +82,7 @@ impl Shard {
             directives =
                 RequestDirectives { no_store, only_if_cached, ..RequestDirectives::default() };
         }
-        RequestMetadata { directives, is_authorized, has_upgrade }
+        RequestMetadata { directives, is_authorized, has_upgrade, has_cookie }
     }
 
     pub(crate) fn status(&self, forward: Option<Forward>, key: &[u8]) -> CacheStatus {

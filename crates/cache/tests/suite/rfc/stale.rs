@@ -180,6 +180,44 @@ fn rfc_5861_4_may_be_the_operators_choice() {
     assert_eq!(with("s-maxage=10", config, 15).get_with_origin_down("/", "").status, 502);
 }
 
+/// Regression: while the origin failed, every client got the page that was stored for one user, if the
+/// application had sent no `Cache-Control`.
+#[test]
+fn the_operators_choice_excludes_what_may_be_for_one_user() {
+    let config = Config { stale_if_error_s: 60, ..Config::default() };
+    let cookie = "Cookie: session=1\r\n";
+    let changed = format!("Last-Modified: {}\r\n", at(START - 1000));
+    for (of_request, fields, lifetime, expected) in [
+        ("", "", 0, true),
+        (cookie, "", 0, false),
+        (cookie, "ETag: \"a\"\r\n", 0, false),
+        (cookie, "Cache-Control: no-transform\r\n", 0, false),
+        (cookie, "Cache-Control: max-age=5\r\n", 5, true),
+        (cookie, "Cache-Control: public\r\n", 0, true),
+        (cookie, "Cache-Control: stale-if-error=60\r\n", 0, true),
+        (cookie, &*changed, 100, true),
+    ] {
+        let mut harness = Harness::new(config.clone());
+        harness.get("/", of_request, &reply(200, fields, "page"));
+        harness.now += lifetime + 10;
+        let got = harness.get_with_origin_down("/", "");
+        assert_eq!(got.status == 200, expected, "{of_request}{fields}");
+    }
+    // A page for one user does not take the place of the one for all.
+    let mut harness = Harness::new(config.clone());
+    harness.get("/", "", &reply(200, "", "all"));
+    assert_eq!(harness.get("/", cookie, &reply(200, "", "mine")).text(), "mine");
+    harness.now += 10;
+    assert_eq!(harness.get_with_origin_down("/", cookie).text(), "all");
+    // One that the origin confirms remains for all.
+    let tag = "ETag: \"a\"\r\n";
+    let mut harness = Harness::new(config);
+    harness.get("/", "", &reply(200, tag, "all"));
+    assert_eq!(harness.get("/", cookie, &reply(304, tag, "")).text(), "all");
+    harness.now += 10;
+    assert_eq!(harness.get_with_origin_down("/", "").text(), "all");
+}
+
 #[test]
 fn a_failing_origin_receives_no_requests_for_a_while() {
     let mut harness = with("max-age=10, stale-if-error=1000", Config::default(), 15);
