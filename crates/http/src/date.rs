@@ -24,7 +24,8 @@ pub fn format(unix_second: u64) -> [u8; LEN] {
 }
 
 /// Parses any of the three forms that a recipient must accept: IMF-fixdate, RFC 850, asctime.
-/// Returns `None` for anything else and for dates that do not exist.
+/// Returns `None` for anything else and for dates that do not exist. A leap second (`23:59:60`) is
+/// the second after it, as in UNIX time.
 ///
 /// ```
 /// use pollux_http::date;
@@ -33,8 +34,25 @@ pub fn format(unix_second: u64) -> [u8; LEN] {
 /// assert_eq!(&date::format(784_111_777), b"Sun, 06 Nov 1994 08:49:37 GMT");
 /// ```
 pub fn parse(text: &[u8]) -> Option<u64> {
+    parse_plain(text).or_else(|| parse_leap_second(text))
+}
+
+fn parse_plain(text: &[u8]) -> Option<u64> {
     let date: httpdate::HttpDate = std::str::from_utf8(text).ok()?.parse().ok()?;
     SystemTime::from(date).duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
+}
+
+/// Parses a date in a leap second, which httpdate refuses although the grammar has it.
+#[cold]
+fn parse_leap_second(text: &[u8]) -> Option<u64> {
+    const LEAP: &[u8; 8] = b"23:59:60";
+    const BEFORE: &[u8; 8] = b"23:59:59";
+    let at = text.windows(LEAP.len()).position(|part| part == LEAP)?;
+    let mut buffer = [0; LONGEST];
+    let date = buffer.get_mut(..text.len())?;
+    date.copy_from_slice(text);
+    date[at..at + BEFORE.len()].copy_from_slice(BEFORE);
+    parse_plain(date).map(|second| (second + 1).min(LAST_SECOND))
 }
 
 /// Returns whether `text` is a date before 1970, which [`parse`] cannot return. A date of RFC 850
@@ -182,6 +200,31 @@ mod tests {
             assert_eq!(parse(text.as_bytes()), None, "{text}");
         }
         assert_eq!(parse(b"\xff"), None);
+    }
+
+    /// Regression: a date in a leap second counted as none.
+    #[test]
+    fn a_leap_second_is_the_one_after_it() {
+        const MIDNIGHT: Option<u64> = Some(1_483_228_800);
+        for text in [
+            "Sat, 31 Dec 2016 23:59:60 GMT",
+            "Saturday, 31-Dec-16 23:59:60 GMT",
+            "Sat Dec 31 23:59:60 2016",
+        ] {
+            assert_eq!(parse(text.as_bytes()), MIDNIGHT, "{text}");
+            assert_eq!(parse_in_any_case(text.to_ascii_lowercase().as_bytes()), MIDNIGHT, "{text}");
+        }
+        assert_eq!(parse(b"Fri, 31 Dec 9999 23:59:60 GMT"), Some(LAST_SECOND));
+        assert!(is_before_1970(b"Sat, 31 Dec 1966 23:59:60 GMT"));
+        for text in [
+            "Sat, 31 Dec 2016 23:59:61 GMT",
+            "Sat, 31 Dec 2016 23:58:60 GMT",
+            "Sat, 31 Dec 2016 22:59:60 GMT",
+            "Sun, 31 Dec 2016 23:59:60 GMT",
+            "23:59:60",
+        ] {
+            assert_eq!(parse(text.as_bytes()), None, "{text}");
+        }
     }
 
     #[test]
