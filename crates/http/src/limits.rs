@@ -18,7 +18,8 @@ pub struct Limits {
     /// The decoded body. Exceeding it: 413.
     pub body: u64,
     /// The size line of a chunk without its CRLF: the digits, and the extensions, which are
-    /// ignored. Exceeding it: 400.
+    /// ignored. Exceeding it: 400. The extensions of all chunks together may be as long as 64 such
+    /// lines and the content.
     pub chunk_line: usize,
     /// The trailer section of a chunked body, which is validated and then ignored. Exceeding it:
     /// 431.

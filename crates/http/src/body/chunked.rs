@@ -14,6 +14,10 @@ use crate::{
 /// Enough for 64 bits.
 const MAX_DIGITS: u32 = 16;
 
+/// The extensions of all chunks may together be as long as the content and this many size lines:
+/// without a limit a short body could cost any amount of work (RFC 9112 §7.1.1).
+const EXTENSION_LINES: usize = 64;
+
 #[derive(Clone, Debug)]
 pub(super) struct Chunked {
     state: State,
@@ -21,6 +25,8 @@ pub(super) struct Chunked {
     left: u64,
     /// The length of the content so far, including the current chunk.
     total: u64,
+    /// The length of the extensions so far.
+    extensions: u64,
     /// The number of bytes of the current line or trailer section.
     line_bytes: u32,
     /// The number of digits of the size, or of trailer fields.
@@ -66,7 +72,15 @@ enum Space {
 
 impl Chunked {
     pub(super) fn new() -> Self {
-        Self { state: State::Size, left: 0, total: 0, line_bytes: 0, count: 0, trailers: None }
+        Self {
+            state: State::Size,
+            left: 0,
+            total: 0,
+            extensions: 0,
+            line_bytes: 0,
+            count: 0,
+            trailers: None,
+        }
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -214,11 +228,17 @@ impl Chunked {
 
     /// Parses the LF after a size line. Data follows, or the trailer section.
     fn end_of_size_line(&mut self, byte: u8, limits: &Limits) -> Result<State, Reject> {
+        // The line without its digits, CR and LF.
+        self.extensions += u64::from(self.line_bytes.saturating_sub(self.count + 2));
         self.line_bytes = 0;
         self.count = 0;
         self.total = self.total.saturating_add(self.left);
         if self.total > limits.body {
             return Err(Reject::new(Status::ContentTooLarge, "the body is too long"));
+        }
+        let lines = limits.chunk_line.saturating_mul(EXTENSION_LINES) as u64;
+        if self.extensions > self.total.saturating_add(lines) {
+            return Err(Reject::bad("the chunk extensions are too long"));
         }
         expect(byte, b'\n', if self.left == 0 { State::TrailerStart } else { State::Data })
     }

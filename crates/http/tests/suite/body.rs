@@ -146,6 +146,22 @@ fn everything_is_limited() {
     assert_eq!(chunked(&two), Err(Status::ContentTooLarge));
 }
 
+/// Regression: only the extension of each chunk was limited, and not their sum.
+#[test]
+fn extensions_of_many_chunks_are_limited_7_1_1() {
+    let outcome = |size: usize, extension: usize, chunks: usize| {
+        let chunk = format!("{size:x};{}\r\n{}\r\n", "e".repeat(extension), "x".repeat(size));
+        let wire = chunk.repeat(chunks) + "0\r\n\r\n";
+        let content = decode(Framing::Chunked, wire.as_bytes(), 1000, &Limits::DEFAULT);
+        content.map(|whole| whole.map(|(content, _)| content.len()))
+    };
+    // Each chunk has 199 bytes more of extension than of content, and 64 lines of 256 bytes may
+    // be more.
+    assert_eq!(outcome(1, 199, 82), Ok(Some(82)));
+    assert_eq!(outcome(1, 199, 83), Err(Status::BadRequest));
+    assert_eq!(outcome(200, 199, 1000), Ok(Some(200_000)));
+}
+
 #[test]
 fn a_body_that_is_over_takes_nothing_more() {
     let mut decoder = Decoder::new(Framing::Chunked);

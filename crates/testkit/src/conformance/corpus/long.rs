@@ -54,6 +54,8 @@ pub(super) fn cases() -> Vec<Case> {
         chunks(&format!("1;{}\r\na\r\n0\r\n\r\n", a(10_000))),
         "400 closed",
     );
+    let extended = format!("1;{}\r\na\r\n", a(200)).repeat(100);
+    add("extensions of 20 KB", chunks(&format!("{extended}0\r\n\r\n")), "400 closed");
     add("a trailer of 10 KB", chunks(&format!("0\r\nX: {}\r\n\r\n", a(10_000))), "431 closed");
     add("200 trailers", chunks(&format!("0\r\n{}\r\n", "X: y\r\n".repeat(200))), "431 closed");
     let ranges: Vec<String> = (0..1000).map(|i| format!("{i}-{i}")).collect();
