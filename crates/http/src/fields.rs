@@ -266,7 +266,8 @@ pub struct Fields<'b> {
 
 impl<'b> Fields<'b> {
     /// Iterates over the lines of a section, each with its CRLF, with or without the empty line. If
-    /// the section was not validated by this crate, the iteration ends at the first invalid line.
+    /// the section was not validated by this crate, the iteration ends at the first line without a
+    /// name, a colon or a CRLF.
     pub fn new(section: &'b [u8]) -> Self {
         Self { rest: section }
     }
@@ -276,18 +277,20 @@ impl<'b> Iterator for Fields<'b> {
     type Item = Field<'b>;
 
     fn next(&mut self) -> Option<Field<'b>> {
-        let end = memchr::memchr(b'\r', self.rest).filter(|&end| end > 0)?;
-        let colon = memchr::memchr(b':', &self.rest[..end])?;
+        let end = memchr::memchr(b'\r', self.rest)?;
+        let rest = self.rest[end..].strip_prefix(b"\r\n")?;
+        // The empty line has no colon.
+        let colon = memchr::memchr(b':', &self.rest[..end]).filter(|&colon| colon > 0)?;
         let field =
             Field { name: &self.rest[..colon], value: syntax::trim(&self.rest[colon + 1..end]) };
-        self.rest = &self.rest[end + 2..];
+        self.rest = rest;
         Some(field)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Field, has_alias_prefix, is_alias, is_name};
+    use super::{Field, Fields, has_alias_prefix, is_alias, is_name};
     use crate::syntax::{TOKEN, is};
 
     #[test]
@@ -297,6 +300,25 @@ mod tests {
         assert!(has_alias_prefix(field.name, b"x-forwarded-"));
         assert!(!has_alias_prefix(b"X", b"x-"));
         assert!(!is_alias(b"a-b", b"a_b"));
+    }
+
+    /// Regression: a section that ended in CR was a panic.
+    #[test]
+    fn lines_that_were_not_validated_end_the_iteration() {
+        for (section, values) in [
+            (&b"A: b\r\nC:d\r\n"[..], &[&b"b"[..], b"d"][..]),
+            (b"A: b\r\n\r\nC: d\r\n", &[b"b"]),
+            (b"A: b\r", &[]),
+            (b"A: b\rC: d\r\n", &[]),
+            (b"A: b\r\nC\r\nE: f\r\n", &[b"b"]),
+            (b"A: b\r\n: d\r\nE: f\r\n", &[b"b"]),
+            (b"A: b\r\nC: d", &[b"b"]),
+            (b"\r", &[]),
+            (b"", &[]),
+        ] {
+            let found: Vec<&[u8]> = Fields::new(section).map(|field| field.value).collect();
+            assert_eq!(found, values, "{}", section.escape_ascii());
+        }
     }
 
     /// Every token character, at every position, in a name of every length in use.
