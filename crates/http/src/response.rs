@@ -62,8 +62,8 @@ impl<'o, O: Output> Head<'o, O> {
         self
     }
 
-    /// A field. CR, LF and NUL in the value become spaces (RFC 9110 §5.5), so that a value from a
-    /// peer cannot start another line.
+    /// A field. Control characters in the value become spaces (RFC 9110 §5.5): a value from a
+    /// peer can neither start another line nor make a recipient refuse the response.
     #[inline]
     pub fn field(self, name: &str, value: &[u8]) -> Self {
         self.out.put(name.as_bytes());
@@ -179,7 +179,7 @@ pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 #[inline]
 fn put_value(out: &mut impl Output, value: &[u8]) {
     let mut rest = value;
-    while let Some(bad) = memchr::memchr3(b'\r', b'\n', 0, rest) {
+    while let Some(bad) = rest.iter().position(|b| b.is_ascii_control() && *b != b'\t') {
         out.put(&rest[..bad]);
         out.put(b" ");
         rest = &rest[bad + 1..];
@@ -323,6 +323,10 @@ mod tests {
 
     #[test]
     fn a_value_cannot_begin_another_line() {
+        assert_eq!(
+            written(|h| h.field("X-A", b"\x1b[1m\tcaf\xc3\xa9 \x01\x7f")),
+            "HTTP/1.1 200 OK\r\nX-A:  [1m\tcaf\u{e9}   \r\n\r\n"
+        );
         assert_eq!(
             written(|h| h.field("Location", b"/a\r\nSet-Cookie: b\0\n")),
             "HTTP/1.1 200 OK\r\nLocation: /a  Set-Cookie: b  \r\n\r\n"
