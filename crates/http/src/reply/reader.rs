@@ -16,7 +16,7 @@ use super::{
     head_buffer::HeadBuffer,
 };
 use crate::{
-    Limits, body,
+    Limits, Reject, body,
     fields::{self, Field, Fields, SectionLimits},
     limits::MAX_FIELDS,
     message_framing::{MessageFraming, TransferEncoding},
@@ -72,17 +72,17 @@ impl<'b> ReplyHead<'b> {
     /// decoded here. Hop-by-hop fields written with underscores are left out, too.
     pub fn forwarded(&self) -> impl Iterator<Item = Field<'b>> + Clone + use<'b> {
         let section = self.section;
-        let lines = |section| Fields::new(section).filter(|field| field.is(b"connection"));
-        // Usually there is at most one `Connection` line; then no field needs another pass.
-        let first = lines(section).next().map_or(&[][..], |line| line.value);
-        let rest = if lines(section).nth(1).is_some() { section } else { &[][..] };
+        let mut lines: [&'b [u8]; MAX_CONNECTION_LINES] = [b""; MAX_CONNECTION_LINES];
+        let mut count = 0;
+        let found = Fields::new(section).filter(|field| field.is(b"connection"));
+        for (line, field) in lines.iter_mut().zip(found) {
+            *line = field.value;
+            count += 1;
+        }
         Fields::new(section).filter(move |field| {
             let is_named = || {
-                let later = lines(rest).skip(1).map(|line| line.value);
-                std::iter::once(first)
-                    .chain(later)
-                    .flat_map(syntax::list)
-                    .any(|option| option.eq_ignore_ascii_case(field.name))
+                let mut options = lines[..count].iter().flat_map(|line| syntax::list(line));
+                options.any(|option| option.eq_ignore_ascii_case(field.name))
             };
             !HOP_BY_HOP.iter().any(|name| field.is_alias(name)) && !is_named()
         })
@@ -99,6 +99,31 @@ const HOP_BY_HOP: [&[u8]; 8] = [
     b"transfer-encoding",
     b"upgrade",
 ];
+
+/// The maximum number of `Connection` lines of one head, and of bytes of their values. Each field that is
+/// forwarded is compared with every option, so without these limits a head could cost minutes.
+const MAX_CONNECTION_LINES: usize = 8;
+const MAX_CONNECTION_BYTES: usize = 1 << 10;
+
+/// The `Connection` lines of a head so far, and the bytes of their values.
+#[derive(Default)]
+struct ConnectionSize {
+    lines: usize,
+    bytes: usize,
+}
+
+impl ConnectionSize {
+    fn add(&mut self, field: &Field<'_>) -> Result<(), Reject> {
+        if field.is(b"connection") {
+            self.lines += 1;
+            self.bytes += field.value.len();
+            if self.lines > MAX_CONNECTION_LINES || self.bytes > MAX_CONNECTION_BYTES {
+                return Err(Reject::bad("Connection is given too often, or is too long"));
+            }
+        }
+        Ok(())
+    }
+}
 
 /// The next state of the connection after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -412,7 +437,11 @@ impl HeadInfo {
         let mut framing_fields = MessageFraming::new();
         let section = &head_bytes[line.len..];
         let section_limits = SectionLimits::for_header(limits);
-        let found = fields::parse(section, section_limits, |field| add(&mut framing_fields, field));
+        let mut connection = ConnectionSize::default();
+        let found = fields::parse(section, section_limits, |field| {
+            connection.add(&field)?;
+            add(&mut framing_fields, field)
+        });
         let Some(len) = found.map_err(ReplyError::of_head)? else { return Ok(None) };
         let content = content_of(&line, &framing_fields, request_info)?;
         if matches!(content, Content::Length(length) if length > limits.body) {

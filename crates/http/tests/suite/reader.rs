@@ -395,6 +395,30 @@ fn hop_by_hop_fields_are_not_forwarded() {
     assert_eq!(names, ["A", "Content-Length", "B", "C_D"]);
 }
 
+/// Regression: each field was compared with all options, however many there were.
+#[test]
+fn the_options_of_connection_are_limited() {
+    let forwarded = |lines: &str| {
+        let wire = format!("HTTP/1.1 204 No Content\r\n{lines}X-Hop: 1\r\nB: 2\r\n\r\n");
+        let mut reader = Reader::new(Reader::LIMITS);
+        reader.begin(RequestInfo::default());
+        match reader.read(wire.as_bytes())?.event {
+            Event::Head(head) => Ok::<_, ReplyError>(head.forwarded().count()),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(forwarded(""), Ok(2));
+    assert_eq!(forwarded(&("Connection: a\r\n".repeat(7) + "Connection: x-hop\r\n")), Ok(1));
+    assert_eq!(forwarded(&format!("Connection: {}x-hop\r\n", ",".repeat(1019))), Ok(1));
+    for lines in [
+        "Connection: a\r\n".repeat(9),
+        format!("Connection: {}\r\n", ",".repeat(1025)),
+        format!("Connection: {}\r\n", ",".repeat(600)).repeat(2),
+    ] {
+        assert!(matches!(forwarded(&lines), Err(ReplyError::Syntax(_))), "{lines:.60}");
+    }
+}
+
 #[test]
 fn content_and_a_head_that_come_whole_are_not_copied() {
     let wire = b"HTTP/1.1 200 OK\r\nX-A: value\r\nContent-Length: 5\r\n\r\nhello";
