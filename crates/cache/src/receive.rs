@@ -437,9 +437,12 @@ impl Shard {
     ) -> Object {
         let status = old.header().status;
         let of_reply = ResponseMetadata::read(status, reply.fields(), &self.config);
+        // Collected, because each stored field is compared with all of them. They are as many as a
+        // head may have.
+        let new_fields: Vec<_> = reply.forwarded().filter(updates).collect();
         let mut fields = Vec::new();
         for field in Fields::new(old.fields()) {
-            let is_replaced = reply.forwarded().any(|new| updates(&new) && new.is(field.name));
+            let is_replaced = new_fields.iter().any(|new| new.is(field.name));
             // A 304 without `Date` is as old as its arrival, not as old as the response that it
             // validates.
             let is_old_date = field.is(b"date") && of_reply.date.is_none();
@@ -447,7 +450,7 @@ impl Shard {
                 put_field(field.name, field.value, &mut fields);
             }
         }
-        for field in reply.forwarded().filter(updates) {
+        for field in &new_fields {
             put_field(field.name, field.value, &mut fields);
         }
         if of_reply.date.is_none() {
