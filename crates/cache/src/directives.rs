@@ -162,6 +162,10 @@ impl RequestDirectives {
     }
 }
 
+/// The maximum number of fields that `no-cache="…"` and `private="…"` of one response name. Each
+/// field is compared with all of them.
+const WITHHELD_MAX: usize = 64;
+
 /// The cache directives of a response for a shared cache (§5.2.2, RFC 5861).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResponseDirectives {
@@ -207,11 +211,14 @@ impl ResponseDirectives {
         }
     }
 
-    /// Adds the fields that the argument names. Returns false if it names none, or if a member is
-    /// not a field name.
+    /// Adds the fields that the argument names. Returns false if it names none or too many, or if a
+    /// member is not a field name: the directive then concerns the whole response.
     fn add_fields(&mut self, directive: &Directive<'_>) -> bool {
         let names = directive.argument.unwrap_or(b"").split(|&b| b == b',');
         let names = names.map(<[u8]>::trim_ascii).filter(|name| !name.is_empty());
+        if self.withheld.len() + names.clone().count() > WITHHELD_MAX {
+            return false;
+        }
         let before = self.withheld.len();
         let are_names = names.clone().all(|name| name.iter().all(|&b| is_name(b)));
         self.withheld.extend(names.map(<[u8]>::to_ascii_lowercase));
@@ -318,6 +325,13 @@ mod tests {
         }
         assert!(of_response("no-cache=\"a\", no-cache").no_cache);
         assert_eq!(of_response("no-cache=a").withheld, [b"a"]);
+        // Regression: there was no limit.
+        let many = |count: usize| (0..count).map(|n| format!("x{n}")).collect::<Vec<_>>().join(",");
+        let longest = of_response(&format!("no-cache=\"{}\"", many(WITHHELD_MAX)));
+        assert!(!longest.no_cache && longest.withheld.len() == WITHHELD_MAX);
+        let longer = of_response(&format!("no-cache=\"{}\"", many(WITHHELD_MAX + 1)));
+        assert!(longer.no_cache && longer.withheld.is_empty());
+        assert!(of_response(&format!("private=a, private=\"{}\"", many(WITHHELD_MAX))).private);
     }
 
     #[test]
