@@ -96,6 +96,14 @@ impl Schedule {
                 drawn(binomial(rate_rps, warmup_ns, window_ns, seed))
             }
         };
+        // Random intervals may take longer than expected, and the last arrival belongs to the run, too.
+        let window_ns = match (&times, length) {
+            (Instants::Drawn(times), Length::Requests(_)) => {
+                let last_ns = times.last().map_or(0, |last_ns| last_ns.saturating_sub(warmup_ns));
+                window_ns.max(last_ns + 1)
+            }
+            _ => window_ns,
+        };
         Ok(Self { times, len, window_ns, burst: 1 })
     }
 
@@ -137,7 +145,7 @@ impl Schedule {
     }
 
     /// The length of the measured part by the schedule, in nanoseconds; it begins at the end of the
-    /// warm-up.
+    /// warm-up, and contains the last arrival.
     pub fn window_ns(&self) -> u64 {
         self.window_ns
     }
@@ -414,6 +422,23 @@ mod tests {
             assert_eq!(measured, 250, "{arrivals:?}");
             assert!(times.len() > 250, "{arrivals:?}: the warm-up has arrivals too");
         }
+    }
+
+    /// Regression test: arrivals more than a second after the expected end were once never sent.
+    #[test]
+    fn a_run_of_random_requests_contains_the_last_one() {
+        let mut longest_ns = 0;
+        for seed in 1..50 {
+            let length = Length::Requests(100);
+            let schedule = draw(Arrivals::Poisson, 10.0, SECOND, length, seed);
+            let last_ns = schedule.at(schedule.len() - 1).unwrap();
+            let window_ns = schedule.window_ns();
+            assert!(window_ns >= 10_000_000_000, "as long as expected: {window_ns}");
+            assert!(last_ns < 1_000_000_000 + window_ns, "{last_ns} is after {window_ns}");
+            longest_ns = longest_ns.max(window_ns);
+        }
+        // The standard deviation of the sum of 100 intervals is a second.
+        assert!(longest_ns > 11_000_000_000, "{longest_ns}");
     }
 
     #[test]
