@@ -33,7 +33,7 @@ extern "C" {
 #define POLLUX_BATCHED_CHANGES 2        /* changes go to the kernel with the next wait */
 #define POLLUX_SCANS 4                  /* a wait costs what the set holds, not what is ready */
 #define POLLUX_OVERFLOWS 8              /* the kernel's queue may overflow; it recovers */
-#define POLLUX_CLOSE_REMOVES 16         /* close() alone removes a descriptor */
+#define POLLUX_CLOSE_REMOVES 16         /* close() takes it out of the kernel, not of the set */
 #define POLLUX_SPURIOUS_WAKEUPS 32      /* waits may return for other events */
 #define POLLUX_ONE_OWNER 64             /* an open file reports to one set, by one descriptor */
 #define POLLUX_ERRORS_NEED_INTEREST 128 /* without interest no errors are reported */
@@ -69,7 +69,9 @@ void pollux_close(struct pollux_set *set);
 /* POLLUX_EDGE and others. */
 uint32_t pollux_capabilities(const struct pollux_set *set);
 
-/* Adds a non-blocking descriptor; token gets what names this use of its number. */
+/* Adds a non-blocking descriptor; token gets what names this use of its number. The descriptor stays
+ * open until pollux_remove() or pollux_close_fd(). After close() alone its number is still in the set,
+ * and the next file with this number is refused (EEXIST). */
 int pollux_add(struct pollux_set *set, int fd, uint32_t interest, uint64_t *token);
 
 /* Replaces the interest in token. */

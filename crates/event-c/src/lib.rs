@@ -48,7 +48,7 @@ pub const POLLUX_BATCHED_CHANGES: u32 = 2;
 pub const POLLUX_SCANS: u32 = 4;
 /// Capability: the kernel's event queue can overflow; the set recovers.
 pub const POLLUX_OVERFLOWS: u32 = 8;
-/// Capability: closing the descriptor removes it from the kernel's set.
+/// Capability: closing the descriptor removes it from the kernel's set, but not from this one.
 pub const POLLUX_CLOSE_REMOVES: u32 = 16;
 /// Capability: a wait may return for a descriptor whose interest does not include the event.
 pub const POLLUX_SPURIOUS_WAKEUPS: u32 = 32;
@@ -242,8 +242,8 @@ pub unsafe extern "C" fn pollux_capabilities(set: *const pollux_set) -> u32 {
 }
 
 /// Adds a non-blocking descriptor; `token` gets the name of its registration. 0 or a negated error
-/// number: EEXIST (it is in the set), ERANGE (select: FD_SETSIZE), EPERM (no mechanism can wait for
-/// it).
+/// number: EEXIST (its number is in the set), ERANGE (select: FD_SETSIZE), EPERM (no mechanism can
+/// wait for it).
 ///
 /// # Safety
 /// `set` is NULL or an open set, `fd` stays open until it is removed, `token` is NULL or can be

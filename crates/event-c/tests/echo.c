@@ -157,6 +157,28 @@ static void fork_with(struct pollux_set *set)
 	close(ends[1]);
 }
 
+/* The number of a descriptor that was closed without its set remains in the set until it is removed. */
+static void closed_before(struct pollux_set *set)
+{
+	uint64_t token, next;
+	int ends[2];
+
+	CHECK(pipe(ends) == 0);
+	CHECK(fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0);
+	CHECK(pollux_add(set, ends[0], POLLUX_READ, &token) == 0);
+	CHECK(pollux_wait(set, 0) >= 0);
+	/* Closes the reading end and gives its number to the writing end. */
+	CHECK(dup2(ends[1], ends[0]) == ends[0]);
+	CHECK(pollux_add(set, ends[0], POLLUX_WRITE, &next) == -EEXIST);
+	/* An error says that the kernel does not know the descriptor any more. */
+	pollux_remove(set, token);
+	CHECK(pollux_remove(set, token) == -ENOENT);
+	CHECK(pollux_add(set, ends[0], POLLUX_WRITE, &next) == 0);
+	CHECK(pollux_remove(set, next) == 0);
+	close(ends[0]);
+	close(ends[1]);
+}
+
 /* A descriptor that is not open is refused, at once or by the next wait. */
 static void not_open(struct pollux_set *set)
 {
@@ -249,6 +271,7 @@ int main(int count, char **arguments)
 	CHECK(pollux_open(arguments[1], 0, &set) == 0);
 	serve(set);
 	fork_with(set);
+	closed_before(set);
 	not_open(set);
 	misuse(set);
 	/* A waker may outlive its set: no signal (SIGPIPE) ends the program. */

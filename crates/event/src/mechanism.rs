@@ -36,7 +36,8 @@ bitflags::bitflags! {
         /// The kernel's event queue can overflow; the mechanism recovers and counts it. Descriptors
         /// that are ready then are reported again.
         const OVERFLOWS = 1 << 3;
-        /// Closing the descriptor alone takes it out of the kernel's interest set.
+        /// Closing the descriptor alone takes it out of the kernel's interest set. It remains in this
+        /// one: see [`Mechanism::add`].
         const CLOSE_REMOVES = 1 << 4;
         /// A descriptor may be reported although the interest in it is empty or other
         /// (`epoll2`): waits return early.
@@ -122,7 +123,8 @@ pub trait Mechanism: Sized + 'static {
     fn open(options: &Options) -> Result<Self, Error>;
 
     /// Adds `fd` to the interest set. The descriptor must be non-blocking and must stay open
-    /// until [`Mechanism::remove`] or [`Mechanism::close`].
+    /// until [`Mechanism::remove`] or [`Mechanism::close`]: otherwise its number remains registered,
+    /// and the next descriptor with this number is refused.
     ///
     /// # Errors
     /// [`Error::AlreadyAdded`]; [`Error::DescriptorTooLarge`] (`select`); [`Error::CannotWait`] for
@@ -147,7 +149,8 @@ pub trait Mechanism: Sized + 'static {
     /// Takes `token` out of the interest set; its descriptor stays open.
     ///
     /// # Errors
-    /// [`Error::NotAdded`]; [`Error::Io`].
+    /// [`Error::NotAdded`]; [`Error::Io`], after which the registration has ended nevertheless: the
+    /// descriptor was closed before, for example.
     fn remove(&mut self, token: Token) -> Result<(), Error>;
 
     /// Takes `token` out of the interest set and closes its descriptor, in the order and with

@@ -4,7 +4,7 @@ use crate::{
     fixture::{Fixture, patience},
     subject::Subject,
 };
-use pollux_event::{Error, Interest, Mechanism};
+use pollux_event::{Error, Interest, Mechanism, Readiness};
 use pollux_testkit::{
     Pair, drain,
     pairs::{End, Kind, poll_within},
@@ -68,4 +68,26 @@ pub fn close_of_an_unknown_token<M: Mechanism>(subject: &Subject) {
     let refusal = fixture.close(token, pair.near);
     assert!(matches!(refusal, Err(Error::NotAdded(fd)) if fd == token.fd), "{refusal:?}");
     expect_end(pair.far, &[End::Closed]);
+}
+
+/// "The descriptor must stay open until remove or close: otherwise its number remains registered."
+/// Removing it ends that, with or without an error of the kernel.
+pub fn closed_before_its_removal<M: Mechanism>(subject: &Subject) {
+    let mut fixture = Fixture::<M>::new(subject);
+    let (Pair { mut near, far }, next) = (Pair::unix(), Pair::unix());
+    let ended = fixture.add_fd(&near, Interest::READ);
+    // This wait sends the interest to the kernel.
+    fixture.events_within(Duration::ZERO);
+    // Closes the descriptor and gives its number to another file.
+    rustix::io::dup2(&next.near, &mut near).expect("dup2");
+    let again = fixture.add(near.as_fd(), Interest::READ);
+    assert!(matches!(again, Err(Error::AlreadyAdded(fd)) if fd == ended.fd), "{again:?}");
+    let _ = fixture.remove(ended);
+    assert!(fixture.is_empty());
+    let token = fixture.add_fd(&near, Interest::READ);
+    assert_ne!(token, ended);
+    fixture.expect_silence();
+    next.send(b"x");
+    fixture.expect(token, Readiness::READABLE);
+    drop(far);
 }

@@ -92,7 +92,7 @@ cases! {
         number_reused_after_remove, number_reused_before_any_wait, closed_within_a_batch,
         every_event_of_a_batch_closed, number_reused_over_and_over;
     closing: close_ends_the_connection, close_of_many, close_with_unread_data,
-        close_of_an_unknown_token;
+        close_of_an_unknown_token, closed_before_its_removal;
     waking: wake_a_running_wait, wake_the_next_wait, wake_before_the_events_are_taken,
         wake_comes_to_rest, many_wakers, wake_does_not_hide_events;
     timing: zero_does_not_wait, finite_is_never_early, infinite_waits_for_data,
