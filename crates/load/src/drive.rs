@@ -442,7 +442,9 @@ impl Worker<'_> {
         } else if !is_reusable {
             self.end_session(now_ns, |sessions| &mut sessions.broken);
         }
-        if self.plan.closing == Closing::Wait && !is_closed && was_last {
+        // The server closes after the last request, and after a reply by which it ends the connection.
+        let ends = was_last || !reply.keep_alive;
+        if self.plan.closing == Closing::Wait && !is_closed && ends {
             let connection = self.pool.get(fd).expect("the caller has found it");
             connection.state = ConnectionState::Closing;
             connection.since_ns = now_ns;

@@ -223,3 +223,39 @@ fn each_way_to_close_is_what_the_server_sees() {
 }
 
 static CLOSED_AS_EXPECTED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+
+/// Regression test: the generator once waited only after the last request that its own limit permits.
+#[test]
+fn a_server_that_limits_its_connections_closes_them_first() {
+    use pollux_load::config::Closing;
+    use std::{
+        io::{ErrorKind, Read},
+        sync::{Arc, Mutex},
+    };
+    let first = Arc::new(Mutex::new(None));
+    let server = Server::start({
+        let first = first.clone();
+        move |mut peer| {
+            peer.request();
+            if peer.number == 1 {
+                // Keeps the run going until the first connection has been examined.
+                pollux_testkit::wait_until("the first connection", || {
+                    first.lock().unwrap().is_some()
+                });
+            }
+            peer.send("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx");
+            if peer.number == 0 {
+                // Nothing arrives, not even an end, until this server closes.
+                peer.stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+                let received = peer.stream.read(&mut [0; 8]).map_err(|error| error.kind());
+                *first.lock().unwrap() = Some(received);
+            }
+        }
+    });
+    let mut config = open(&server, 2);
+    config.requests_per_connection = None;
+    config.closing = Closing::Wait;
+    assert_eq!(run(&config).requests.completed, 2);
+    let received = first.lock().unwrap().take();
+    assert_eq!(received, Some(Err(ErrorKind::WouldBlock)));
+}
