@@ -265,4 +265,17 @@ pub(crate) mod tests {
         let plan = Plan::new(&config, "127.0.0.1:80".parse().unwrap()).unwrap();
         Report::new(&config, &plan, vec![ThreadResult::empty()], IdleReport::default(), false)
     }
+
+    /// Units and meanings are on a page of the book.
+    #[test]
+    fn the_book_explains_each_field_of_the_document() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/measuring.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let document = serde_json::to_value(empty()).unwrap();
+        let fields = document.as_object().unwrap();
+        assert!(fields.len() > 20, "{fields:?}");
+        let missing: Vec<_> =
+            fields.keys().filter(|name| !page.contains(&format!("`{name}`"))).collect();
+        assert!(missing.is_empty(), "docs/measuring.md does not explain {missing:?}");
+    }
 }
