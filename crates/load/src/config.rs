@@ -176,18 +176,6 @@ pub struct Config {
 const LONGEST: Duration = Duration::from_secs(crate::record::MAX_SAMPLES as u64);
 const LONGEST_DAYS: u64 = LONGEST.as_secs() / 86_400;
 
-/// Refuses options of TLS if none of `urls` is `https`.
-pub(crate) fn check_tls<'a>(
-    options: &TlsOptions,
-    mut urls: impl Iterator<Item = &'a Url>,
-) -> Result<()> {
-    ensure!(
-        *options == TlsOptions::default() || urls.any(|url| url.is_tls),
-        "--cacert, --insecure, --tls-cipher and --tls-resume are about TLS: the URL must begin with https://"
-    );
-    Ok(())
-}
-
 /// Refuses a run that would measure nothing, or is too long.
 pub(crate) fn check_length(warmup: Duration, length: Length) -> Result<()> {
     ensure!(warmup <= LONGEST, "--warm-up: at most {LONGEST_DAYS} days");
@@ -275,7 +263,7 @@ impl Config {
              memory",
             MAX_REQUEST_BYTES >> 30
         );
-        check_tls(&self.tls, self.urls.iter().map(|(url, _)| url))?;
+        self.tls.check(self.urls.iter().map(|(url, _)| url))?;
         ensure!(
             (1..=MAX_THREADS).contains(&self.threads),
             "--threads {}: from 1 to {MAX_THREADS}",

@@ -9,7 +9,7 @@ mod report;
 pub use report::TlsReport;
 
 use crate::target::Url;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use pollux_tls::{
     Cipher, ClientSettings, ClientTrust, Handshake, HandshakeError, KeyCache, MinVersion,
     ServerName, SessionTable, TicketReceiver, Trust,
@@ -36,6 +36,30 @@ pub struct TlsOptions {
     pub resumes: bool,
     /// The only cipher that is offered; `None` offers all.
     pub cipher: Option<Cipher>,
+}
+
+impl TlsOptions {
+    /// Refuses options if none of `urls` is `https`, and a file of authorities that cannot be used.
+    ///
+    /// # Errors
+    /// An error that names the flag.
+    pub fn check<'a>(&self, mut urls: impl Iterator<Item = &'a Url>) -> Result<()> {
+        let trust = match &self.trust {
+            ClientTrust::System => None,
+            ClientTrust::File(_) => Some("--cacert"),
+            ClientTrust::Anybody => Some("--insecure"),
+        };
+        let resumes = self.resumes.then_some("--tls-resume");
+        let cipher = self.cipher.map(|_| "--tls-cipher");
+        if let Some(flag) = trust.or(resumes).or(cipher) {
+            let is_used = urls.any(|url| url.is_tls);
+            ensure!(is_used, "{flag} is about TLS: the URL must begin with https://");
+        }
+        if let ClientTrust::File(_) = &self.trust {
+            self.trust.read().context("--cacert")?;
+        }
+        Ok(())
+    }
 }
 
 /// The TLS settings for one server, made before the threads start.

@@ -143,13 +143,17 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     if args.subscribe && url.path == "/" {
         url.path = format!("{}?match=load", pollux_hub::topic::WELL_KNOWN);
     }
+    let tls = TlsOptions { trust: args.trust.trust(), resumes: args.tls_resume, cipher: None };
+    if let Err(error) = tls.check(std::iter::once(&url)) {
+        return Ok(usage_error(&error));
+    }
     let destination = resolve(&url.host, url.port, args.source)?;
     let plan = IdlePlan {
         config: IdleConfig { count: args.connections, kind },
         own_file_tables: Some(own_file_tables()),
         destination,
         sources: args.source,
-        tls: TlsOptions { trust: args.trust.trust(), resumes: args.tls_resume, cipher: None },
+        tls,
         url,
         request,
         timeout: args.timeout,

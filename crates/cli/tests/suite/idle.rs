@@ -59,6 +59,14 @@ fn idle_holds_connections_and_reports() {
         assert_eq!(out.status.code(), Some(2));
         assert!(text(&out.stderr).contains(part), "{}", text(&out.stderr));
     }
+    for (server, flags, part) in [
+        (format!("https://{address}/"), &["--cacert", "/no/such/file"][..], "/no/such/file"),
+        (address.clone(), &["--insecure"], "--insecure is about TLS"),
+    ] {
+        let out = run(&[&["idle", &server, "-c", "1"], flags].concat());
+        assert_eq!(out.status.code(), Some(2), "{}", text(&out.stderr));
+        assert!(text(&out.stderr).contains(part), "{}", text(&out.stderr));
+    }
 
     let url = format!("http://{address}/of/the/url");
     let kept = ["--kind", "after-request", "-c", "1", "-z", "100ms"];

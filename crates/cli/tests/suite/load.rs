@@ -202,6 +202,7 @@ fn what_cannot_be_run_names_its_cause_and_exits_with_1_or_2() {
     for (code, arguments, part) in [
         (2, &["https://127.0.0.1/", "-q", "1", "--insecure", "--cacert", "f"][..], "--cacert"),
         (2, &[free, "--rate", "1", "--tls-resume"], "--tls-resume"),
+        (2, &["https://127.0.0.1:1/", "--cacert", "/no/such/file"], "/no/such/file"),
         (2, &["127.0.0.1:80", "--rate", "1"], "write http://127.0.0.1:80"),
         (2, &["unix:/run/site.sock", "--rate", "1"], "Unix sockets are not supported"),
         (2, &[free, "--rate", "0"], "--rate"),

@@ -133,7 +133,7 @@ impl PushConfig {
     pub fn check(&self) -> Result<()> {
         self.subscription().check()?;
         self.publication(String::new()).check()?;
-        config::check_tls(&self.tls, [&self.url, &self.publish.url].into_iter())?;
+        self.tls.check([&self.url, &self.publish.url].into_iter())?;
         config::check_length(self.warmup, self.length)?;
         ensure!(self.subscribers > 0, "--subscribe 0: nobody would receive anything");
         ensure!(
