@@ -53,6 +53,10 @@ const RECONNECT_PAUSE_NS: u64 = 10_000_000;
 /// server's backlog does not overflow.
 const MAX_HANDSHAKES: usize = 64;
 
+/// After so many connections that fail at once, no more are opened before the run: descriptors, ports or
+/// a route are missing.
+const MAX_FAILURES_IN_A_ROW: usize = 64;
+
 /// The size of a thread's only receive buffer.
 pub(crate) const SCRATCH_BYTES: usize = 64 << 10;
 
@@ -185,6 +189,7 @@ impl<'a> Worker<'a> {
         let wanted = self.plan.part(self.index, self.plan.standing);
         let mut tried = 0;
         let mut failure = None;
+        let mut failures_in_a_row = 0;
         self.opening.is_setup = true;
         while tried < wanted || self.lists.handshakes.len() > 0 {
             if stop.load(Relaxed) {
@@ -193,10 +198,16 @@ impl<'a> Worker<'a> {
             let now_ns = self.plan.now_ns();
             while tried < wanted && self.lists.handshakes.len() < MAX_HANDSHAKES {
                 tried += 1;
-                if let Err(kind) = self.open(now_ns, None) {
-                    self.recorder.connections.failed += 1;
-                    failure = Some(kind);
-                    break; // and try the next after the events
+                match self.open(now_ns, None) {
+                    Ok(()) => failures_in_a_row = 0,
+                    Err(kind) => {
+                        self.recorder.connections.failed += 1;
+                        failure = Some(kind);
+                        failures_in_a_row += 1;
+                        if failures_in_a_row == MAX_FAILURES_IN_A_ROW {
+                            tried = wanted;
+                        }
+                    }
                 }
             }
             self.expire(now_ns);

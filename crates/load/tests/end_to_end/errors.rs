@@ -3,7 +3,11 @@
 use super::{Server, closed, open, run};
 use pollux_load::{config::Pace, schedule::Arrivals};
 use pollux_testkit::Port;
-use std::{net::TcpListener, sync::atomic::AtomicBool, time::Duration};
+use std::{
+    net::TcpListener,
+    sync::atomic::AtomicBool,
+    time::{Duration, Instant},
+};
 
 /// All of 12 requests end in this error, in both loops.
 fn all_fail(server: &Server, kind: &str, change: impl Fn(&mut pollux_load::Config)) {
@@ -175,6 +179,18 @@ fn another_failure_is_named() {
     config.urls = vec![("http://255.255.255.255/".parse().unwrap(), 1.0)];
     let error = pollux_load::run(&config, &AtomicBool::new(false)).unwrap_err().to_string();
     assert!(error.contains("os error"), "{error}");
+}
+
+/// Regression test: each connection that the system refused at once took a tenth of a second, so that a run with
+/// more connections than ports seemed to hang.
+#[test]
+fn a_set_up_without_room_for_its_connections_does_not_hang() {
+    let mut config = closed(&Server::good("x"), 900, 900);
+    config.urls = vec![("http://255.255.255.255/".parse().unwrap(), 1.0)];
+    let started_at = Instant::now();
+    let error = pollux_load::run(&config, &AtomicBool::new(false)).unwrap_err().to_string();
+    assert!(error.contains("none of 900 connections"), "{error}");
+    assert!(started_at.elapsed() < Duration::from_secs(45), "{:?}", started_at.elapsed());
 }
 
 #[test]
