@@ -72,3 +72,10 @@ statistics! {
     /// Requests that are being fetched from the origin now.
     fetching,
 }
+
+impl Statistics {
+    /// Returns the values that only grow: without those that say what is there now.
+    pub fn without_present(self) -> Self {
+        Self { entries: 0, bytes: 0, disk_files: 0, disk_bytes: 0, fetching: 0, ..self }
+    }
+}

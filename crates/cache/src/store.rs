@@ -214,6 +214,11 @@ impl Store {
         lock(&self.inner.shards[0]).max_object()
     }
 
+    /// Returns whether both refer to the same store.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Returns the counters.
     pub fn statistics(&self) -> Statistics {
         let mut sum = Statistics::default();

@@ -25,13 +25,14 @@
 mod answer;
 mod protocol;
 mod socket;
+mod stores;
 mod tasks;
 pub mod web;
 
-pub(crate) use answer::sum_of;
 pub use protocol::{
     CacheEntry, ControlEvent, ControlRequest, ErrorKind, REQUEST_MAX, Response, Tier, What,
     bytes_of, text_of,
 };
-pub(crate) use socket::{Operator, SharedStores};
+pub(crate) use socket::Operator;
+pub(crate) use stores::{SharedStores, Stores};
 pub(crate) use tasks::{OperatorTask, PendingTask, Tasks};

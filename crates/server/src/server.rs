@@ -8,7 +8,7 @@ mod upgrade;
 mod view;
 
 use crate::{
-    admin::{Operator, SharedStores, Tasks, web::Web},
+    admin::{Operator, SharedStores, Stores, Tasks, web::Web},
     architecture::{
         Assignment, HubNews, Plan, Processes, Threads, limits,
         worker::{Ends, MakeService, Worker, WorkerInfo, WorkerTask},
@@ -37,10 +37,7 @@ use pollux_acme::Renewer;
 use pollux_event::MechanismSpec;
 use pollux_sys as sys;
 use replace::{Part, Replacements, Start};
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 /// A running server. Dropping it stops it at once, without waiting for the workers;
 /// [`Server::stop`] gives requests in progress time to finish. The file of a UNIX listener is
@@ -173,7 +170,7 @@ impl Server {
         make: MakeService<S>,
         replace: Option<Replace<S>>,
     ) -> anyhow::Result<Self> {
-        let caches = SharedStores::new(Mutex::new(renew::stores_of(&config)));
+        let caches = Stores::shared(renew::stores_of(&config));
         let tasks = at_end.map(Tasks::new);
         let operator = match &config.control {
             Some(path) => Some(Operator::start(path, caches.clone(), tasks.clone())?),

@@ -3,7 +3,8 @@
 use super::protocol::{
     CacheEntry, ControlEvent, ControlRequest, ErrorKind, Response, Tier, What, bytes_of, text_of,
 };
-use pollux_cache::{Purge, Statistics, Store, StoredResponse};
+use super::stores::Stores;
+use pollux_cache::{Purge, Store, StoredResponse};
 use pollux_http::fields::Fields;
 use std::{
     io,
@@ -24,13 +25,14 @@ impl From<io::Error> for AnswerError {
     }
 }
 
-/// Answers `request` and passes each event to `send`. Returns the number of events. A request is about all of `stores`:
+/// Answers `request` and passes each event to `send`. Returns the number of events. A request is about all caches:
 /// each site with a cache has its own, and an operator does not need to know which site has a URL.
 pub(super) fn answer(
-    stores: &[Store],
+    all: &Stores,
     request: &ControlRequest,
     mut send: impl FnMut(&ControlEvent) -> io::Result<()>,
 ) -> Result<u64, AnswerError> {
+    let stores = all.present();
     match request {
         ControlRequest::List { prefix, limit } => list(stores, &bytes(prefix)?, *limit, send),
         ControlRequest::Show { url } => {
@@ -55,7 +57,7 @@ pub(super) fn answer(
             Ok(1)
         }
         ControlRequest::Statistics => {
-            let counters = sum_of(stores).unwrap_or_default();
+            let counters = all.statistics().unwrap_or_default();
             let counters = counters.iter().map(|(name, value)| (name.into(), value)).collect();
             send(&ControlEvent::Statistics { counters })?;
             Ok(1)
@@ -63,14 +65,6 @@ pub(super) fn answer(
         // The main thread handles these: see `super::tasks`.
         ControlRequest::Reload | ControlRequest::Upgrade => Err(not_here()),
     }
-}
-
-/// Returns the counters of all stores, added up; `None` if there is no store.
-pub(crate) fn sum_of(stores: &[Store]) -> Option<Statistics> {
-    stores.iter().map(Store::statistics).reduce(|mut sum, one| {
-        sum += one;
-        sum
-    })
 }
 
 /// Returns the error for a request that only a server process can fulfil.

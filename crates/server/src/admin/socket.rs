@@ -3,6 +3,7 @@
 use super::{
     answer::{AnswerError, answer, not_here},
     protocol::{ControlEvent, ControlRequest, ErrorKind, REQUEST_MAX},
+    stores::SharedStores,
     tasks::{OperatorTask, Tasks},
 };
 use crate::transport::{
@@ -12,7 +13,6 @@ use crate::transport::{
     role::Role,
 };
 use anyhow::Context;
-use pollux_cache::Store;
 use pollux_sys::spawn_detached;
 use rustix::fs::Mode;
 use socket2::{Domain, Socket, Type};
@@ -24,7 +24,7 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, PoisonError,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
     thread::{self, JoinHandle},
@@ -42,9 +42,6 @@ const WRITE_PATIENCE: Duration = Duration::from_secs(600);
 const LAST_PATIENCE: Duration = Duration::from_secs(1);
 /// The pause between two checks whether the answers have been read.
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// The caches of all sites. A change of the configuration may replace them.
-pub(crate) type SharedStores = Arc<Mutex<Vec<Store>>>;
 
 /// The control socket of a running server. Dropping it closes the socket and removes its file.
 #[derive(Debug)]
@@ -207,7 +204,7 @@ fn manage(
         | ControlRequest::Purge { .. }
         | ControlRequest::Statistics => {
             let stores = stores.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if stores.is_empty() {
+            if stores.present().is_empty() {
                 let message = "there is no cache (pollux serve --cache SIZE)".into();
                 return Err(AnswerError::Client(ErrorKind::Rejected, message));
             }

@@ -2,7 +2,7 @@
 
 use super::{Server, WorkerSet};
 use crate::{
-    admin::{PendingTask, SharedStores, Tasks, sum_of},
+    admin::{PendingTask, SharedStores, Tasks},
     architecture::limits,
     config::Architecture,
     reload::{self, NoConfirmation, Reload, Renewal, SiteRoots},
@@ -35,9 +35,9 @@ pub(super) fn flush_caches(config: &Settings) {
     }
 }
 
-/// Returns the counters of the caches in use, added up; `None` if there is no cache.
+/// Returns the counters of all caches, added up; `None` if there is no cache.
 pub(super) fn statistics_of(caches: &SharedStores) -> Option<pollux_cache::Statistics> {
-    sum_of(&caches.lock().unwrap_or_else(PoisonError::into_inner))
+    caches.lock().unwrap_or_else(PoisonError::into_inner).statistics()
 }
 
 impl Server {
@@ -190,7 +190,7 @@ impl Server {
         offer(None);
         workers.iter().for_each(|worker| worker.remote().commit_renewal(number));
         let confirmation = reload::await_all(&answers, workers.len());
-        *self.caches.lock().unwrap_or_else(PoisonError::into_inner) = stores;
+        self.caches.lock().unwrap_or_else(PoisonError::into_inner).replace(stores);
         self.config = Some(config);
         self.roots = roots;
         self.rules = Some(rules);

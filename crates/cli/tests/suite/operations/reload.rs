@@ -397,3 +397,28 @@ fn a_cache_with_a_folder_can_be_renamed_removed_and_added_again() {
     assert!(is_hit(), "the files were kept");
     server.stop();
 }
+
+/// Regression: the counters of a cache that a reload replaced or removed were missing from the sum, so that counters
+/// decreased.
+#[test]
+fn no_counter_of_the_caches_decreases_at_a_reload() {
+    let origin = Origin::start(|request| {
+        request
+            .say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\nCache-Control: max-age=1000\r\n\r\nsome")
+    });
+    let folder = Folder::new();
+    let site = |size: &str| {
+        let text = format!("origin = [\"{}\"]\ncache = \"{size}\"", origin.url());
+        folder.write("", &text);
+    };
+    site("1M");
+    let mut server = folder.serve(&[]);
+    for (misses, size) in [(1, "2M"), (2, "3M"), (3, "3M")] {
+        assert_eq!(server.client().get("/").text(), "some");
+        let line = server.wait_until("the entry", |line| line["cache"]["entries"] == 1);
+        assert_eq!(line["cache"]["misses"], misses, "{line}");
+        site(size);
+        printed(&folder.ctl("reload"));
+    }
+    server.stop();
+}

@@ -1,6 +1,7 @@
 use super::*;
 use crate::admin::protocol::{ControlRequest, What};
-use pollux_cache::Config;
+use crate::admin::stores::Stores;
+use pollux_cache::{Config, Store};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -8,7 +9,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn started(path: &Path) -> anyhow::Result<Operator> {
     let store = Store::new(Config::default());
-    Operator::start(path, Arc::new(Mutex::new(vec![store])), None)
+    Operator::start(path, Stores::shared(vec![store]), None)
 }
 
 struct Client(BufReader<UnixStream>);
