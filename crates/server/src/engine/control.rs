@@ -7,6 +7,7 @@
 //! seconds. Therefore a counter in shared memory shows at once that there is a command.
 
 use crate::stats::Statistics;
+use pollux_sys::Counters;
 use std::{
     collections::VecDeque,
     io::{self, IoSlice, Write},
@@ -107,6 +108,8 @@ struct Report {
     statistics: Option<(u64, Statistics)>,
     /// Whether the worker has ended, so that no report will follow.
     has_ended: bool,
+    /// The system calls of the workers that this one has replaced.
+    former_calls: Counters,
 }
 
 impl SharedMemory {
@@ -189,14 +192,22 @@ impl Inbox {
     }
 
     /// Reports the statistics that a command requested.
-    pub(crate) fn report(&self, number: u64, statistics: Statistics) {
-        self.shared.set_report(|report| report.statistics = Some((number, statistics)));
+    pub(crate) fn report(&self, number: u64, mut statistics: Statistics) {
+        self.shared.set_report(|report| {
+            statistics.system_calls.merge(&report.former_calls);
+            report.statistics = Some((number, statistics));
+        });
     }
 }
 
 impl Drop for Inbox {
     fn drop(&mut self) {
-        self.shared.set_report(|report| report.has_ended = true);
+        // System calls are counted by thread, and this thread ends, perhaps because of a panic.
+        let calls = pollux_sys::counters();
+        self.shared.set_report(|report| {
+            report.has_ended = true;
+            report.former_calls.merge(&calls);
+        });
     }
 }
 
@@ -327,13 +338,23 @@ impl PendingStatistics<'_> {
         let reported = report.statistics.as_ref().filter(|(number, _)| *number >= self.number);
         reported.map(|(_, statistics)| statistics.clone())
     }
+
+    /// Waits like [`PendingStatistics::wait`]; returns the last report if there is no answer.
+    fn wait_or_last(self) -> Option<Statistics> {
+        let shared = self.shared;
+        self.wait().or_else(|| {
+            let last = shared.report().statistics.clone();
+            last.map(|(_, statistics)| statistics)
+        })
+    }
 }
 
-/// Returns the sum of the statistics of all workers that answer.
+/// Returns the sum of the statistics of all workers. For a worker that does not answer, because it hangs or is about to
+/// be replaced, its last report counts: without it, counters would decrease for a moment.
 pub(crate) fn total<'r>(remotes: impl IntoIterator<Item = &'r Arc<Remote>>) -> Statistics {
     let replies: Vec<_> = remotes.into_iter().map(|remote| remote.request_statistics()).collect();
     let mut all = Statistics::default();
-    for one in replies.into_iter().filter_map(PendingStatistics::wait) {
+    for one in replies.into_iter().filter_map(PendingStatistics::wait_or_last) {
         all.merge(&one);
     }
     all
@@ -343,6 +364,7 @@ pub(crate) fn total<'r>(remotes: impl IntoIterator<Item = &'r Arc<Remote>>) -> S
 mod tests {
     use super::*;
     use crate::stats::Counter;
+    use pollux_sys::Call;
 
     #[test]
     fn commands_arrive_whole_and_in_order() {
@@ -402,5 +424,41 @@ mod tests {
         drop(inbox);
         assert!(reply.wait().is_none());
         remote.stop(Duration::ZERO);
+    }
+
+    /// Regression: between the panic of a worker and its replacement, all its counters were missing from the sum, and
+    /// its system calls also afterwards.
+    #[test]
+    fn no_counter_decreases_when_a_worker_is_replaced() {
+        let (remote, far, shared) = Remote::pair().unwrap();
+        let remote = Arc::new(remote);
+        let report = |inbox: &mut Inbox, waits| {
+            let number = remote.commands().requested;
+            let mut figures =
+                Statistics { system_calls: pollux_sys::counters(), ..Default::default() };
+            figures.counts[Counter::Waits] = waits;
+            inbox.report(number, figures);
+        };
+        let sums = || {
+            let sum = total([&remote]);
+            (sum.count(Counter::Waits), sum.system_calls.of(Call::Pipe))
+        };
+        let worker = |far, shared, waits| {
+            // Each thread has its own system calls.
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut inbox = Inbox::new(far, shared);
+                    pollux_sys::pipe().unwrap();
+                    // In place of the number of the next request.
+                    remote.commands().requested += 1;
+                    report(&mut inbox, waits);
+                });
+            });
+        };
+        worker(far, shared, 5);
+        assert_eq!(sums(), (5, 1), "the worker has ended");
+        let (far, shared) = remote.pair_again().unwrap();
+        worker(far, shared, 6);
+        assert_eq!(sums(), (6, 2));
     }
 }
