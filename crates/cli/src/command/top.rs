@@ -3,7 +3,7 @@
 mod layout;
 
 use crate::{print::print_with, terminal};
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use pollux_server::config::Listen;
 use std::{
     collections::HashMap,
@@ -46,18 +46,42 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut events = events(&args.address)?;
     // A terminal that cannot move its cursor gets one text after the other, like a file.
     let moves = io::stdout().is_terminal() && terminal::shows_progress() && !args.once;
-    loop {
-        let figures = next(&mut events).with_context(|| format!("pollux top {}", args.address))?;
-        let text = layout::text(&figures, terminal::width());
+    follow(&args.address, |figures| {
+        let text = layout::text(figures, terminal::width());
         let start = if moves { HOME } else { "" };
         let has_reader =
             print_with(|out| writeln!(out, "{start}{text}")).context("standard output")?;
-        if args.once || !has_reader {
-            return Ok(ExitCode::SUCCESS);
+        Ok(has_reader && !args.once)
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Passes the statistics to `show` until it returns false. A server ends a stream after an hour and at a live upgrade;
+/// then the stream is requested again, at the latter from the new process.
+///
+/// # Errors
+/// The server cannot be reached, or has ended; the errors of `show`.
+fn follow(
+    address: &Listen,
+    mut show: impl FnMut(&HashMap<String, String>) -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let mut stream = events(address)?;
+    loop {
+        let mut has_figures = false;
+        while let Some(figures) =
+            next(&mut stream).with_context(|| format!("pollux top {address}"))?
+        {
+            has_figures = true;
+            if !show(&figures)? {
+                return Ok(());
+            }
         }
+        let ended = || format!("pollux top {address}: the server has ended");
+        // A stream without any figures would be requested again and again without a pause.
+        ensure!(has_figures, ended());
+        stream = events(address).with_context(ended)?;
     }
 }
 
@@ -83,41 +107,67 @@ fn events(address: &Listen) -> anyhow::Result<Box<dyn BufRead>> {
         })
     };
     let mut reader = open().with_context(|| format!("cannot reach {address} {advice}"))?;
-    let status = line(&mut reader).with_context(|| format!("{address} {advice}"))?;
+    let status = line(&mut reader).and_then(|line| line.context("it has closed the connection"));
+    let status = status.with_context(|| format!("{address} {advice}"))?;
     if !status.starts_with("HTTP/1.1 200 ") {
         bail!("{address} answers {:?}: is it an --admin address?", status.trim_end());
     }
     Ok(reader)
 }
 
-/// Reads the next statistics, by key.
-fn next(events: &mut impl BufRead) -> anyhow::Result<HashMap<String, String>> {
-    loop {
-        let line = line(events)?;
+/// Reads the next statistics, by key; returns `None` at the end of the stream.
+fn next(events: &mut impl BufRead) -> anyhow::Result<Option<HashMap<String, String>>> {
+    while let Some(line) = line(events)? {
         if let Some(data) = line.strip_prefix("data: ") {
-            return serde_json::from_str(data).context("the server's figures");
+            return serde_json::from_str(data).map(Some).context("the server's figures");
         }
     }
+    Ok(None)
 }
 
-fn line(reader: &mut impl BufRead) -> anyhow::Result<String> {
+/// Reads the next line; returns `None` at the end of the stream.
+fn line(reader: &mut impl BufRead) -> anyhow::Result<Option<String>> {
     let mut line = String::new();
-    if reader.take(LINE_BYTES_MAX).read_line(&mut line)? == 0 {
-        bail!("the server has ended");
-    }
-    Ok(line)
+    let len = reader.take(LINE_BYTES_MAX).read_line(&mut line)?;
+    Ok((len > 0).then_some(line))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{net::TcpListener, thread};
 
     #[test]
     fn figures_are_found_after_the_head() {
         let mut stream =
             "Date: x\r\n\r\ndata: {\"open\":\"7\"}\n\ndata: {\"open\":\"8\"}\n\n".as_bytes();
-        assert_eq!(next(&mut stream).unwrap()["open"], "7");
-        assert_eq!(next(&mut stream).unwrap()["open"], "8");
-        assert!(next(&mut stream).is_err());
+        for open in ["7", "8"] {
+            assert_eq!(next(&mut stream).unwrap().unwrap()["open"], open);
+        }
+        assert!(next(&mut stream).unwrap().is_none());
+    }
+
+    /// Regression: after an hour, and at a live upgrade, `pollux top` said that the server had ended, and so did it.
+    #[test]
+    fn a_stream_that_ends_is_requested_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Listen::Tcp(listener.local_addr().unwrap());
+        let server = thread::spawn(move || {
+            for open in ["7", "8"] {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = BufReader::new(stream.try_clone().unwrap());
+                while line(&mut request).unwrap().unwrap() != "\r\n" {}
+                let head = "HTTP/1.1 200 OK\r\n\r\n";
+                write!(stream, "{head}data: {{\"open\":\"{open}\"}}\n\n").unwrap();
+            }
+        });
+        let mut shown = Vec::new();
+        let error = follow(&address, |figures| {
+            shown.push(figures["open"].clone());
+            Ok(true)
+        });
+        server.join().unwrap();
+        assert_eq!(shown, ["7", "8"]);
+        assert!(error.unwrap_err().to_string().contains("has ended"));
     }
 }
