@@ -12,6 +12,7 @@ mod clients;
 mod fault;
 mod hub;
 mod hub_section;
+mod listening;
 mod load;
 mod password;
 mod plain_words;

@@ -24,6 +24,8 @@ const THREADED_ORIGIN: &str = "architecture = \"threaded\"\n[[site]]\norigin = [
 const FORKING_HANDOVER: &str = "architecture = \"forking\"\n[[site]]\nhandover = [\"unix:/a\"]";
 const LISTEN_TWICE: &str = "listen = [\":80\", \"[::]:80\"]\n[[site]]\nroot = \"x\"";
 const ADMIN_AT_LISTEN: &str = "listen = [\":80\"]\nadmin = \"[::]:80\"\n[[site]]\nroot = \"x\"";
+const ADMIN_OF_SYSTEMD: &str =
+    "listen = [\"systemd\"]\nadmin = \"systemd:admin\"\n[[site]]\nroot = \"x\"";
 const FORKING_ADMIN: &str = "architecture = \"forking\"\nadmin = \":1\"\n[[site]]\nroot = \"x\"";
 const PUBLIC_HUB: &str = "listen = [\":80\"]\n[hub]\nanonymous = true\npublish-anonymous = true";
 const CACHES: &str = "[[site]]\norigin = [\"http://a\"]\ncache = \"1M\"\ncache-dir = \"c\"\n\
@@ -65,6 +67,8 @@ fn every_fault_has_its_place_and_a_way_out() {
         (TLS_HANDOVER, "p.toml:3:1:", "use `origin`"),
         (LISTEN_TWICE, "p.toml:1:18:", "[::]:80 is listened on twice"),
         (ADMIN_AT_LISTEN, "p.toml:2:1:", "listened on already"),
+        (ADMIN_OF_SYSTEMD, "p.toml:2:1:", "systemd:admin is listened on already"),
+        (ADMIN_OF_SYSTEMD, "p.toml:2:1:", "name each (systemd:NAME)"),
         (FORKING_ADMIN, "p.toml:2:1:", "forking cannot have beside its processes"),
         (PUBLIC_HUB, "p.toml:2:2:", "every client that can reach [::]:80 could publish"),
         (THREADED_ORIGIN, "p.toml:3:1:", "threaded serves files and the guestbook only"),

@@ -2,8 +2,7 @@
 
 use super::{Config, Fault, HubSection, Key, SiteSection, value::Size};
 use crate::config::{
-    Accepting, Architecture, Cors, HostPolicy, Listen, LogFormat, ONLY_FILES, PROXY_NAMES, Store,
-    is_proxy_name,
+    Architecture, Cors, HostPolicy, LogFormat, ONLY_FILES, PROXY_NAMES, Store, is_proxy_name,
 };
 use pollux_http::host::Authority;
 use std::{collections::HashMap, time::Duration};
@@ -38,11 +37,11 @@ pub(crate) const OWN_FIELDS: [&str; 11] = [
 ];
 
 /// The faults that have been found so far.
-struct Faults(Vec<Fault>);
+pub(super) struct Faults(Vec<Fault>);
 
 impl Faults {
     /// Adds a fault of `key` if `holds` is false.
-    fn check(&mut self, holds: bool, key: &[Key<'static>], message: &str, help: &str) {
+    pub(super) fn check(&mut self, holds: bool, key: &[Key<'static>], message: &str, help: &str) {
         if !holds {
             self.0.push(Fault::at(key, message, help));
         }
@@ -118,64 +117,6 @@ impl Config {
         self.check_guestbooks(&mut faults);
         self.check_cache_folders(&mut faults);
         if faults.0.is_empty() { Ok(()) } else { Err(faults.0) }
-    }
-
-    fn check_listening(&self, faults: &mut Faults) {
-        let is_tcp = |listen: &Listen| matches!(listen, Listen::Tcp(_));
-        faults.check(
-            !self.listen.is_empty(),
-            &[Key::Name("listen")],
-            "there is no address to listen on",
-            "listen = [\":80\"], for instance",
-        );
-        // Port 0 may be repeated: the kernel chooses a different port each time.
-        let is_any_port =
-            |listen: &Listen| matches!(listen, Listen::Tcp(address) if address.port() == 0);
-        let mut taken: Vec<&Listen> = Vec::new();
-        for (index, one) in self.listen.iter().enumerate() {
-            faults.check(
-                is_any_port(&one.value) || !taken.contains(&&one.value),
-                &[Key::Name("listen"), Key::Index(index)],
-                &format!("{one} is listened on twice"),
-                "leave one of them out",
-            );
-            taken.push(&one.value);
-        }
-        for (key, other) in [("admin", &self.admin), ("redirect-http", &self.redirect_http)] {
-            let Some(other) = other else { continue };
-            faults.check(
-                is_any_port(&other.value) || !taken.contains(&&other.value),
-                &[Key::Name(key)],
-                &format!("{other} is listened on already"),
-                "take another port",
-            );
-            taken.push(&other.value);
-        }
-        let Some(way) = self.accept.as_ref().map(|way| way.value) else { return };
-        let key = [Key::Name("accept")];
-        let can_block =
-            matches!(&self.listen[..], [one] if !matches!(one.value, Listen::Passed(_)));
-        faults.check(
-            self.architecture.value.has_pool(),
-            &key,
-            &format!(
-                "the architecture {} has no pool that could share a listener",
-                self.architecture
-            ),
-            "leave out `accept`, or use the architecture preforked or prethreaded",
-        );
-        faults.check(
-            way != Accepting::Blocking || can_block,
-            &key,
-            "a worker can block on one listener only, and on none of systemd",
-            "listen on one address only, or use accept = \"exclusive\"",
-        );
-        faults.check(
-            way != Accepting::Reuseport || self.listen.iter().all(|one| is_tcp(&one.value)),
-            &key,
-            "the kernel cannot distribute connections among UNIX sockets, or those of systemd (SO_REUSEPORT)",
-            "listen on TCP addresses only, or use accept = \"exclusive\"",
-        );
     }
 
     fn check_limits(&self, faults: &mut Faults) {

@@ -1,0 +1,82 @@
+//! Checks the addresses of a configuration.
+
+use super::{Config, Key, validate::Faults};
+use crate::config::{Accepting, Listen};
+
+impl Config {
+    /// Checks the addresses of all listeners, and how workers accept from them.
+    pub(super) fn check_listening(&self, faults: &mut Faults) {
+        let is_tcp = |listen: &Listen| matches!(listen, Listen::Tcp(_));
+        faults.check(
+            !self.listen.is_empty(),
+            &[Key::Name("listen")],
+            "there is no address to listen on",
+            "listen = [\":80\"], for instance",
+        );
+        // Port 0 may be repeated: the kernel chooses a different port each time.
+        let is_any_port =
+            |listen: &Listen| matches!(listen, Listen::Tcp(address) if address.port() == 0);
+        let advice = |listen: &Listen, otherwise| match listen {
+            Listen::Passed(_) => {
+                "`systemd` takes all sockets that are passed: name each (systemd:NAME)"
+            }
+            Listen::Tcp(_) | Listen::Unix(_) => otherwise,
+        };
+        let mut taken: Vec<&Listen> = Vec::new();
+        for (index, one) in self.listen.iter().enumerate() {
+            faults.check(
+                is_any_port(&one.value) || !is_taken(&one.value, &taken),
+                &[Key::Name("listen"), Key::Index(index)],
+                &format!("{one} is listened on twice"),
+                advice(&one.value, "leave one of them out"),
+            );
+            taken.push(&one.value);
+        }
+        for (key, other) in [("admin", &self.admin), ("redirect-http", &self.redirect_http)] {
+            let Some(other) = other else { continue };
+            faults.check(
+                is_any_port(&other.value) || !is_taken(&other.value, &taken),
+                &[Key::Name(key)],
+                &format!("{other} is listened on already"),
+                advice(&other.value, "take another port"),
+            );
+            taken.push(&other.value);
+        }
+        let Some(way) = self.accept.as_ref().map(|way| way.value) else { return };
+        let key = [Key::Name("accept")];
+        let can_block =
+            matches!(&self.listen[..], [one] if !matches!(one.value, Listen::Passed(_)));
+        faults.check(
+            self.architecture.value.has_pool(),
+            &key,
+            &format!(
+                "the architecture {} has no pool that could share a listener",
+                self.architecture
+            ),
+            "leave out `accept`, or use the architecture preforked or prethreaded",
+        );
+        faults.check(
+            way != Accepting::Blocking || can_block,
+            &key,
+            "a worker can block on one listener only, and on none of systemd",
+            "listen on one address only, or use accept = \"exclusive\"",
+        );
+        faults.check(
+            way != Accepting::Reuseport || self.listen.iter().all(|one| is_tcp(&one.value)),
+            &key,
+            "the kernel cannot distribute connections among UNIX sockets, or those of systemd (SO_REUSEPORT)",
+            "listen on TCP addresses only, or use accept = \"exclusive\"",
+        );
+    }
+}
+
+/// Returns whether one of `taken` has the sockets of `listen`. Without a name, all sockets of systemd are meant: half of
+/// the clients would get the pages of `admin`.
+fn is_taken(listen: &Listen, taken: &[&Listen]) -> bool {
+    taken.iter().any(|&other| match (listen, other) {
+        (Listen::Passed(None), Listen::Passed(_)) | (Listen::Passed(_), Listen::Passed(None)) => {
+            true
+        }
+        _ => listen == other,
+    })
+}
