@@ -1,7 +1,11 @@
 //! The CPU time, the memory and the start of this process, as the kernel reports them.
 
 use crate::{transport::inherited, upgrade};
-use std::time::Duration;
+use std::{sync::OnceLock, time::Duration};
+
+/// The start of this process. It is computed once, from two clocks that advance differently: each further result would be
+/// another one, and monitoring would take it for another start.
+static STARTED: OnceLock<Option<f64>> = OnceLock::new();
 
 /// CPU and memory of the process.
 #[derive(Clone, Copy, Debug, Default)]
@@ -10,7 +14,7 @@ pub(crate) struct ProcessFigures {
     pub(crate) cpu: Duration,
     /// Resident memory in bytes; 0 if /proc does not show it.
     pub(crate) resident_bytes: u64,
-    /// The UNIX time in seconds at which the process started, by the present clock.
+    /// The UNIX time in seconds at which the process started, by the clock of the first query.
     pub(crate) started_unix_s: f64,
     /// Whether it has taken over from a former process (a live upgrade).
     pub(crate) has_taken_over: bool,
@@ -28,7 +32,7 @@ pub(super) fn figures() -> ProcessFigures {
     ProcessFigures {
         cpu: Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32),
         resident_bytes: resident_pages * rustix::param::page_size() as u64,
-        started_unix_s: started_unix_s().unwrap_or(0.0),
+        started_unix_s: STARTED.get_or_init(started_unix_s).unwrap_or(0.0),
         has_taken_over: inherited::has_succeeded(),
         failed_upgrades: upgrade::failures(),
     }
@@ -57,5 +61,16 @@ mod tests {
         let now = pollux_sys::unix_second_coarse() as f64;
         let age = now - figures.started_unix_s;
         assert!((-2.0..86400.0).contains(&age), "{figures:?} at {now}");
+    }
+
+    /// Regression: the start differed by less than a microsecond from one scrape to the next, and the alert about
+    /// restarts counted each difference.
+    #[test]
+    fn a_process_starts_once() {
+        let first = super::figures().started_unix_s;
+        for _ in 0..1_000 {
+            let next = super::figures().started_unix_s;
+            assert!(next.to_bits() == first.to_bits(), "{first} {next}");
+        }
     }
 }
