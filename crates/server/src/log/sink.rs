@@ -4,7 +4,6 @@ use crate::{config::LogTarget, transport::early};
 use anyhow::Context;
 use pollux_http::date;
 use std::{
-    fs::OpenOptions,
     io::{self, Write},
     os::unix::net::UnixDatagram,
     path::{Path, PathBuf},
@@ -43,10 +42,7 @@ impl Sink {
             LogTarget::File(path) => match early::take_log(path) {
                 Some(file) => lines(Box::new(file)),
                 None => lines(Box::new(
-                    OpenOptions::new()
-                        .append(true)
-                        .create(true)
-                        .open(path)
+                    early::open_to_append(path, libc::O_CREAT)
                         .with_context(|| format!("{what} {}", path.display()))?,
                 )),
             },
@@ -268,6 +264,27 @@ mod tests {
         let target = LogTarget::Syslog("/nonexistent/log".into());
         let error = Sink::open(&target, "access log").err().unwrap();
         assert!(error.to_string().contains("/nonexistent/log"), "{error:#}");
+    }
+
+    /// Regression: a server whose log was such a pipe waited for its reader before it served, and took no signal
+    /// meanwhile. At a reload the thread of the log waited for ever.
+    #[test]
+    fn a_pipe_without_a_reader_is_an_error_and_with_one_gets_lines() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        use std::{fs::OpenOptions, io::Read, os::unix::fs::OpenOptionsExt};
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pipe");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let target = LogTarget::File(path.clone());
+        let error = Sink::open(&target, "access log").err().unwrap();
+        assert!(format!("{error:#}").contains("no process reads this pipe"), "{error:#}");
+        let mut options = OpenOptions::new();
+        let mut reader = options.read(true).custom_flags(libc::O_NONBLOCK).open(&path).unwrap();
+        let mut sink = Sink::open(&target, "access log").unwrap();
+        assert_eq!(sink.write(b"one\n").lines, 0);
+        let mut line = [0; 4];
+        reader.read_exact(&mut line).unwrap();
+        assert_eq!(&line, b"one\n");
     }
 
     #[test]

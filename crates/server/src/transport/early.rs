@@ -5,12 +5,13 @@
 //! refuses connections, and a socket that no server takes never gets a connection.
 
 use super::listener;
+use rustix::fs::OFlags;
 use socket2::Socket;
 use std::{
     fs::{self, File, OpenOptions},
     io,
     net::SocketAddr,
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
@@ -82,15 +83,14 @@ impl Bound {
 /// # Errors
 /// The errors of open(2).
 pub(crate) fn open_log(path: &Path, user: u32, group: u32) -> io::Result<()> {
-    let append = || OpenOptions::new().append(true).clone();
-    let file = match append().create_new(true).open(path) {
+    let file = match OpenOptions::new().append(true).create_new(true).open(path) {
         Ok(file) => {
             std::os::unix::fs::fchown(&file, Some(user), Some(group))?;
             file
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let flags = if is_in_directory_of_root(path) { 0 } else { libc::O_NOFOLLOW };
-            match append().custom_flags(flags).open(path) {
+            match open_to_append(path, flags) {
                 // The server opens it later, as the user.
                 Err(error) if error.raw_os_error() == Some(libc::ELOOP) => return Ok(()),
                 opened => opened?,
@@ -100,6 +100,26 @@ pub(crate) fn open_log(path: &Path, user: u32, group: u32) -> io::Result<()> {
     };
     open(|open| open.logs.push((path.to_owned(), file)));
     Ok(())
+}
+
+/// Opens a log to append to it, with further `flags` of open(2).
+///
+/// # Errors
+/// The errors of open(2). A pipe that no process reads is an error, too: open(2) would wait for a reader, with all
+/// signals blocked.
+pub(crate) fn open_to_append(path: &Path, flags: i32) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true).custom_flags(flags | libc::O_NONBLOCK);
+    let file = options.open(path).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENXIO) if fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo()) => {
+            io::Error::other("no process reads this pipe: start its reader first")
+        }
+        _ => error,
+    })?;
+    // Only the open must not wait. Lines are dropped before the thread that writes them to a slow reader.
+    let flags = rustix::fs::fcntl_getfl(&file)?;
+    rustix::fs::fcntl_setfl(&file, flags.difference(OFlags::NONBLOCK))?;
+    Ok(file)
 }
 
 /// Returns whether only root can make links in the directory of this file.
