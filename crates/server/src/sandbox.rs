@@ -21,7 +21,7 @@ pub use domain::Domain;
 use crate::{
     config::{Accepting, Architecture, Listen, LogTarget, MechanismChoice, SandboxMode, UserSpec},
     settings::Settings,
-    transport::{early, inherited, role::Role},
+    transport::{early, inherited, listener::LISTEN, role::Role},
     upgrade::{launcher, predecessor::Predecessor},
 };
 use anyhow::Context;
@@ -272,21 +272,26 @@ fn bind(config: &Settings) -> anyhow::Result<()> {
         _ => (1, false),
     };
     for listen in &config.listen {
-        bind_new(Role::Clients, listen, count, shares)?;
+        bind_new((Role::Clients, LISTEN), listen, count, shares)?;
     }
     if let Some(listen) = &config.redirect_http {
-        bind_new(Role::Clients, listen, 1, false)?;
+        bind_new((Role::Clients, "--redirect-http"), listen, 1, false)?;
     }
     if let Some(listen) = &config.admin {
-        bind_new(Role::Admin, listen, 1, false)?;
+        bind_new((Role::Admin, "--admin"), listen, 1, false)?;
     }
     Ok(())
 }
 
-fn bind_new(role: Role, listen: &Listen, count: usize, shares: bool) -> anyhow::Result<()> {
+fn bind_new(
+    (role, flag): (Role, &str),
+    listen: &Listen,
+    count: usize,
+    shares: bool,
+) -> anyhow::Result<()> {
     match listen {
         Listen::Tcp(address) if !inherited::has(role, &listen.to_string()) => {
-            early::bind(*address, count, shares)
+            early::bind(flag, *address, count, shares)
         }
         _ => Ok(()),
     }

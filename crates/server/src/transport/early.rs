@@ -37,18 +37,23 @@ fn open<T>(work: impl FnOnce(&mut Open) -> T) -> T {
     work(&mut OPEN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Binds `count` sockets to `address`. If the kernel chooses the port, all sockets have the same
+/// Binds `count` sockets to `address`, which `flag` names. If the kernel chooses the port, all sockets have the same
 /// port.
 ///
 /// # Errors
-/// The errors of [`listener::tcp`].
-pub(crate) fn bind(address: SocketAddr, count: usize, shares: bool) -> anyhow::Result<()> {
+/// The errors of [`listener::tcp_of`].
+pub(crate) fn bind(
+    flag: &str,
+    address: SocketAddr,
+    count: usize,
+    shares: bool,
+) -> anyhow::Result<()> {
     if shares {
         listener::check_free(address)?;
     }
     let mut actual = address;
     for _ in 0..count {
-        let socket = listener::bound(actual, shares)?;
+        let socket = listener::bound(flag, actual, shares)?;
         actual = socket.local_addr()?.as_socket().unwrap_or(actual);
         open(|open| open.sockets.push(Bound { requested: address, actual, shares, socket }));
     }
@@ -166,10 +171,19 @@ mod tests {
         assert!(!is_in_directory_of_root(&link));
     }
 
+    /// Regression: the message about the address of `--admin` named `--listen` as the flag to change.
+    #[test]
+    fn an_address_in_use_is_reported_with_its_flag() {
+        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = other.local_addr().unwrap();
+        let error = bind("--admin", address, 1, false).unwrap_err().to_string();
+        assert!(error.contains("another address: --admin ADDRESS:PORT"), "{error}");
+    }
+
     #[test]
     fn sockets_of_one_address_have_one_port_and_are_taken_once() {
         let any = SocketAddr::from(([127, 0, 0, 9], 0));
-        bind(any, 3, true).unwrap();
+        bind(listener::LISTEN, any, 3, true).unwrap();
         assert!(take(any, false).is_none(), "these share their port");
         let first = take(any, true).unwrap().local_addr().unwrap().as_socket().unwrap();
         assert_ne!(first.port(), 0);

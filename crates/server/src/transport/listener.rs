@@ -190,12 +190,28 @@ fn backlog_of(backlog: u32) -> i32 {
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
+/// The flag with the addresses for clients.
+pub(crate) const LISTEN: &str = "--listen";
+
 /// Opens a TCP listener. With `shares`, several workers may listen on the port, each with a queue of its
 /// own (SO_REUSEPORT, socket(7)).
 ///
 /// # Errors
 /// The error names the address at fault, and the flag for another address.
 pub(crate) fn tcp(address: SocketAddr, backlog: u32, shares: bool) -> anyhow::Result<OwnedFd> {
+    tcp_of(LISTEN, address, backlog, shares)
+}
+
+/// Does the same as [`tcp`] for the address of another flag.
+///
+/// # Errors
+/// The same as [`tcp`].
+pub(crate) fn tcp_of(
+    flag: &str,
+    address: SocketAddr,
+    backlog: u32,
+    shares: bool,
+) -> anyhow::Result<OwnedFd> {
     let open = || -> io::Result<OwnedFd> {
         let socket = match early::take(address, shares) {
             Some(socket) => socket,
@@ -204,15 +220,15 @@ pub(crate) fn tcp(address: SocketAddr, backlog: u32, shares: bool) -> anyhow::Re
         socket.listen(backlog_of(backlog))?;
         Ok(socket.into())
     };
-    open().with_context(|| advise(&address.to_string()))
+    open().with_context(|| advise(flag, &address.to_string()))
 }
 
-/// Creates a socket like [`tcp`], but it does not listen yet.
+/// Creates a socket like [`tcp_of`], but it does not listen yet.
 ///
 /// # Errors
-/// The same as [`tcp`].
-pub(crate) fn bound(address: SocketAddr, shares: bool) -> anyhow::Result<Socket> {
-    bind_tcp(address, shares).with_context(|| advise(&address.to_string()))
+/// The same as [`tcp_of`].
+pub(crate) fn bound(flag: &str, address: SocketAddr, shares: bool) -> anyhow::Result<Socket> {
+    bind_tcp(address, shares).with_context(|| advise(flag, &address.to_string()))
 }
 
 fn bind_tcp(address: SocketAddr, shares: bool) -> io::Result<Socket> {
@@ -255,7 +271,7 @@ pub(crate) fn unix(path: &Path, backlog: u32) -> anyhow::Result<(OwnedFd, Socket
         let file = listen_at(&socket, path, backlog_of(backlog))?;
         Ok((socket.into(), file))
     };
-    open().with_context(|| advise(&format!("unix:{}", path.display())))
+    open().with_context(|| advise(LISTEN, &format!("unix:{}", path.display())))
 }
 
 /// Binds to `path` and listens. If a socket file exists there and no process listens on it any more, it is
@@ -370,8 +386,8 @@ fn bind_path(socket: &Socket, path: &Path) -> io::Result<()> {
     socket.bind(&address)
 }
 
-fn advise(address: &str) -> String {
-    format!("cannot listen on {address} (another address: --listen ADDRESS:PORT)")
+fn advise(flag: &str, address: &str) -> String {
+    format!("cannot listen on {address} (another address: {flag} ADDRESS:PORT)")
 }
 
 /// Returns the address on which a listener really listens, with the port that the kernel chose.

@@ -113,7 +113,7 @@ fn listen(address: &Listen) -> anyhow::Result<(OwnedFd, Option<SocketFile>)> {
         return Ok((socket, file));
     }
     Ok(match address {
-        Listen::Tcp(address) => (listener::tcp(*address, BACKLOG, false)?, None),
+        Listen::Tcp(address) => (listener::tcp_of("--admin", *address, BACKLOG, false)?, None),
         Listen::Unix(path) => {
             let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
             let file = listener::listen_at(&socket, path, BACKLOG as i32)?;
