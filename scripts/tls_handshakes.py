@@ -100,6 +100,8 @@ HELLOS_13 = [
     ("compression alone", "illegal_parameter", field(compression=b"\1")),
     ("no compression methods", "decode_error illegal_parameter", field(compression=b"")),
     ("legacy_version 3.4", "served", field(legacy_version=b"\3\4")),
+    *((f"legacy_version {major}.{minor}", "protocol_version", field(legacy_version=bytes([major, minor])))
+      for major, minor in ((3, 0), (2, 0), (0, 2), (1, 3))),
     ("a random of zeros", "served", field(random=bytes(32))),
     ("bytes behind the extensions", "decode_error", field(trailer=b"\0")),
     ("no extensions", "protocol_version missing_extension handshake_failure",

@@ -15,7 +15,7 @@ pub(super) const RECORD_OVERFLOW: u8 = 22;
 pub(super) const HANDSHAKE_FAILURE: u8 = 40;
 const ILLEGAL_PARAMETER: u8 = 47;
 pub(super) const DECODE_ERROR: u8 = 50;
-const PROTOCOL_VERSION: u8 = 70;
+pub(super) const PROTOCOL_VERSION: u8 = 70;
 pub(super) const INAPPROPRIATE_FALLBACK: u8 = 86;
 const MISSING_EXTENSION: u8 = 109;
 

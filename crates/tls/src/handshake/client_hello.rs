@@ -1,11 +1,12 @@
 //! Facts of a ClientHello that decide which alert a client gets, and that rustls does not show.
 
-use super::alerts::{Fault, HANDSHAKE_FAILURE, INAPPROPRIATE_FALLBACK};
+use super::alerts::{Fault, HANDSHAKE_FAILURE, INAPPROPRIATE_FALLBACK, PROTOCOL_VERSION};
 use rustls::PeerIncompatible;
 
 const CLIENT_HELLO: u8 = 1;
 /// TLS_FALLBACK_SCSV (RFC 7507): the client has tried a newer version before, and failed.
 const FALLBACK_SUITE: [u8; 2] = [0x56, 0x00];
+const SSL3: [u8; 2] = [3, 0];
 const TLS13: [u8; 2] = [3, 4];
 
 const SUPPORTED_GROUPS: u16 = 10;
@@ -18,6 +19,8 @@ const RENEGOTIATION_INFO: u16 = 0xff01;
 /// See the module.
 #[derive(Clone, Copy, Default)]
 pub(super) struct ClientHello {
+    /// Whether legacy_version is SSL 3.0 or older.
+    is_ssl: bool,
     offers_tls13: bool,
     has_groups: bool,
     has_shares: bool,
@@ -39,8 +42,9 @@ impl ClientHello {
         }
         let mut hello = Self::default();
         let mut body = Reader(body);
-        // Version and random, then the session.
-        body.take(2 + 32)?;
+        hello.is_ssl = body.take(2)? <= &SSL3[..];
+        // The random, then the session.
+        body.take(32)?;
         body.vector8()?;
         hello.is_fallback = body.vector16()?.chunks_exact(2).any(|suite| suite == FALLBACK_SUITE);
         // Compression.
@@ -70,6 +74,10 @@ impl ClientHello {
 
     /// A fault that rustls ignores, because it knows neither renegotiation nor a version before TLS 1.2.
     pub(super) fn fault(self) -> Option<Fault> {
+        if self.is_ssl {
+            // RFC 8446 appendix D.5, also if supported_versions has TLS 1.3.
+            return Some(Fault::Refused(PROTOCOL_VERSION, "a hello of SSL 3.0 or older"));
+        }
         if self.offers_tls13 {
             return None;
         }

@@ -10,6 +10,7 @@ const BAD_RECORD_MAC: u8 = 20;
 const RECORD_OVERFLOW: u8 = 22;
 const HANDSHAKE_FAILURE: u8 = 40;
 const DECRYPT_ERROR: u8 = 51;
+const PROTOCOL_VERSION: u8 = 70;
 const INAPPROPRIATE_FALLBACK: u8 = 86;
 const MISSING_EXTENSION: u8 = 109;
 
@@ -107,6 +108,22 @@ fn a_fallback_and_a_renegotiation_are_refused_in_tls12() {
     assert_eq!(out, plain_alert([FATAL, HANDSHAKE_FAILURE]));
     assert_is_accepted(&hello(&[VERSIONS], &[], &[0xff, 1, 0, 1, 0]));
     assert_is_accepted(&hello(&[], &[], &renegotiation));
+}
+
+/// RFC 8446 appendix D.5. Regression: TLS 1.3 was used.
+#[test]
+fn a_legacy_version_of_ssl_is_refused() {
+    for (version, is_refused) in
+        [([3, 0], true), ([2, 0], true), ([0, 2], true), ([3, 1], false), ([3, 4], false)]
+    {
+        let mut hello = hello(&[], &[], &[]);
+        hello[HEADER_LEN + 4..][..2].copy_from_slice(&version);
+        if is_refused {
+            assert_eq!(refusal(&hello).1, plain_alert([FATAL, PROTOCOL_VERSION]), "{version:?}");
+        } else {
+            assert_is_accepted(&hello);
+        }
+    }
 }
 
 /// RFC 8446 §5.1. Regression: 2,048 bytes more were accepted.
