@@ -192,6 +192,7 @@ HELLOS_13 = [
       for kind in (0, 14, 20)),
     ("a hello of SSL 2", "closed decode_error unexpected_message protocol_version",
      first(b"\x80\x2e\1\0\2\0\x15\0\0\0\x10" + b"\1\0\x80" * 7 + os.urandom(16))),
+    ("a hello of SSL 2 with TLS 1.3", "unexpected_message", first(b"\x80\x2e\1\3\4" + bytes(43))),
     ("noise", "closed decode_error unexpected_message protocol_version record_overflow", first(b"\xa5" * 300)),
     ("nothing", "closed", first(b"")),
     ("half of a hello", "closed", first(lambda: record(HANDSHAKE, Hello().encode())[:100])),

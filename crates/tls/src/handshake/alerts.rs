@@ -24,6 +24,8 @@ pub(super) const CHANGE_CIPHER_SPEC: u8 = 20;
 pub(super) const ALERT: u8 = 21;
 pub(super) const HANDSHAKE: u8 = 22;
 pub(super) const APPLICATION_DATA: u8 = 23;
+/// rustls knows this type, and refuses such records.
+pub(super) const HEARTBEAT: u8 = 24;
 
 /// Why a record is refused before rustls sees it: rustls would accept it, or send another alert.
 #[derive(Clone, Copy)]

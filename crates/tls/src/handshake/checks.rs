@@ -4,7 +4,8 @@ use super::{
     Connection, HANDSHAKE_RECORD_MAX, Handshake, HandshakeError,
     alerts::{
         self, ALERT, APPLICATION_DATA, BAD_RECORD_MAC, CHANGE_CIPHER_SPEC, CLOSE_NOTIFY,
-        DECODE_ERROR, FATAL, Fault, HANDSHAKE, RECORD_OVERFLOW, UNEXPECTED_MESSAGE, WARNING,
+        DECODE_ERROR, FATAL, Fault, HANDSHAKE, HEARTBEAT, RECORD_OVERFLOW, UNEXPECTED_MESSAGE,
+        WARNING,
     },
     client_hello::ClientHello,
 };
@@ -83,6 +84,10 @@ impl Handshake {
 
     /// Checks the parts of a record's header that rustls does not check, or reports by another alert.
     fn check_header(&self, kind: u8, body_len: usize) -> Result<(), Fault> {
+        // rustls would wait for the rest of such a record, for example of a hello of SSL 2.0: its length is elsewhere.
+        if !(CHANGE_CIPHER_SPEC..=HEARTBEAT).contains(&kind) {
+            return Err(Fault::Refused(UNEXPECTED_MESSAGE, "a record of an unknown type"));
+        }
         let max = match kind {
             CHANGE_CIPHER_SPEC | ALERT | HANDSHAKE if !self.has_changed_cipher => PLAINTEXT_MAX,
             APPLICATION_DATA if self.has_answered_tls13() => PLAINTEXT_MAX + EXPANSION_MAX_TLS13,

@@ -135,6 +135,16 @@ fn a_plain_record_has_2_to_the_14_bytes_at_most() {
     assert_eq!(out, plain_alert([FATAL, RECORD_OVERFLOW]));
 }
 
+/// Regression: the rest of the record was waited for, for the time of a handshake.
+#[test]
+fn a_record_of_an_unknown_type_is_refused_by_its_header() {
+    // A hello of SSL 2.0 that offers TLS 1.3: the length of its record would be 772.
+    for header in [[0x80, 0x2e, 1, 3, 4], [25, 3, 3, 1, 0], [19, 3, 3, 0, 1]] {
+        let (_, out) = refusal(&header);
+        assert_eq!(out, plain_alert([FATAL, UNEXPECTED_MESSAGE]), "{header:?}");
+    }
+}
+
 /// Regression: rustls ignores it, and the connection stayed open for the time of a handshake.
 #[test]
 fn close_notify_ends_a_handshake() {
