@@ -58,6 +58,10 @@ pub(super) fn better_alert(error: &Error, is_old: bool, hello: Option<ClientHell
         // These are faults of a record's header: its type (RFC 8446 §5, RFC 5246 §6) and its length (RFC 8446 §5.1).
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => Some(UNEXPECTED_MESSAGE),
         Error::InvalidMessage(InvalidMessage::MessageTooLarge) => Some(RECORD_OVERFLOW),
+        // A change_cipher_spec of other bytes than 1; in TLS 1.2 also an encrypted one.
+        Error::InvalidMessage(
+            InvalidMessage::InvalidCcs | InvalidMessage::TrailingData("ChangeCipherSpecPayload"),
+        ) => Some(UNEXPECTED_MESSAGE),
         _ => None,
     }
 }

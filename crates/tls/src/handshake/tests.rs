@@ -155,6 +155,17 @@ fn close_notify_ends_a_handshake() {
     assert_eq!(out, end);
 }
 
+/// As in TLS 1.3 (RFC 8446 §5). Regression: it was decode_error.
+#[test]
+fn another_change_cipher_spec_than_1_is_unexpected_in_tls12() {
+    for content in [&[2][..], &[1, 1]] {
+        let (mut server, mut out) = assert_is_accepted(&hello(&[VERSIONS, SHARES], &[], &[]));
+        out.clear();
+        assert!(server.advance(&record(CHANGE_CIPHER_SPEC, content), &mut out).is_err());
+        assert_eq!(out, plain_alert([FATAL, UNEXPECTED_MESSAGE]), "{content:?}");
+    }
+}
+
 /// The client's record layer in the handshake.
 fn sealer(server: &Handshake) -> (Session, Keys) {
     let secret = server.secrets.client_handshake.as_ref().unwrap();
