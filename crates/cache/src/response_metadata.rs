@@ -33,11 +33,15 @@ pub(crate) struct ResponseMetadata<'b> {
     pub(crate) is_for_cookie: bool,
 }
 
+/// The maximum number of fields that the `Vary` of a stored response names. Each request for its
+/// URL is searched for each of them, while the shard is locked.
+const VARY_NAMES_MAX: usize = 64;
+
 /// The fields that `Vary` names, and those of [`Config::implied_vary`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VaryFields {
-    /// No other request can match: `*`, an invalid field name, or a field whose forwarded value
-    /// this cache does not know ([`Config::rewritten_fields`]).
+    /// No other request can match: `*`, an invalid field name, more than [`VARY_NAMES_MAX`] names,
+    /// or a field whose forwarded value this cache does not know ([`Config::rewritten_fields`]).
     pub(crate) by_anything: bool,
     /// Field names in lower case, sorted, without duplicates.
     pub(crate) names: Vec<Vec<u8>>,
@@ -104,6 +108,7 @@ impl<'b> ResponseMetadata<'b> {
         metadata.varies.names.extend(implied);
         metadata.varies.names.sort_unstable();
         metadata.varies.names.dedup();
+        metadata.varies.by_anything |= metadata.varies.names.len() > VARY_NAMES_MAX;
         let is_rewritten = |name: &Vec<u8>| {
             config.rewritten_fields.iter().any(|other| *other.as_bytes() == **name)
         };
@@ -360,5 +365,9 @@ mod tests {
         let named = varies("Vary: b, A,,B\r\nVary: c\r\n");
         assert!(!named.by_anything);
         assert_eq!(named.names, [b"a", b"b", b"c"]);
+        // Regression: there was no limit.
+        let many = |count: usize| (0..count).map(|n| format!("x{n}")).collect::<Vec<_>>().join(",");
+        assert!(!varies(&format!("Vary: {}\r\n", many(VARY_NAMES_MAX))).by_anything);
+        assert!(varies(&format!("Vary: {}\r\n", many(VARY_NAMES_MAX + 1))).by_anything);
     }
 }
