@@ -233,21 +233,22 @@ impl PendingFetches {
         }
     }
 
-    /// Prevents pending fetches of `key` from being stored: their responses may be older than the
-    /// change that invalidated the key. `None` means all keys.
-    pub(crate) fn invalidate(&mut self, key: Option<(u64, &[u8])>) {
-        if key.is_some_and(|(hash, _)| *self.active_per_group.of(hash) == 0) {
+    /// Prevents pending fetches of this key from being stored: their responses may be older than the
+    /// change that invalidated the key.
+    pub(crate) fn invalidate(&mut self, hash: u64, key: &[u8]) {
+        if *self.active_per_group.of(hash) == 0 {
             return;
         }
-        for (_, Slot { fetch: fetching, .. }) in &mut self.slots {
-            let has_key = match (key, &fetching.key) {
-                (Some((hash, key)), Some((other_hash, other))) => {
-                    hash == *other_hash && **other == *key
-                }
-                (None, _) => true,
-                (Some(_), None) => false,
-            };
-            fetching.is_invalidated |= has_key;
+        self.invalidate_if(|fetch| {
+            fetch.key.as_ref().is_some_and(|(other, text)| *other == hash && **text == *key)
+        });
+    }
+
+    /// Prevents the pending fetches from being stored for which `matches` is true.
+    pub(crate) fn invalidate_if(&mut self, matches: impl Fn(&PendingFetch) -> bool) {
+        for (_, Slot { fetch, .. }) in &mut self.slots {
+            let is_meant = matches(fetch);
+            fetch.is_invalidated |= is_meant;
         }
     }
 
@@ -332,14 +333,14 @@ mod tests {
         let invalidated = |pending: &mut PendingFetches| {
             [one, two].map(|ticket| pending.get(ticket).is_some_and(|f| f.is_invalidated))
         };
-        pending.invalidate(Some((8, b"one")));
-        pending.invalidate(Some((7 + group, b"one")));
+        pending.invalidate(8, b"one");
+        pending.invalidate(7 + group, b"one");
         assert_eq!(invalidated(&mut pending), [false, false]);
-        pending.invalidate(Some((7, b"one")));
+        pending.invalidate(7, b"one");
         assert_eq!(invalidated(&mut pending), [true, false]);
         pending.end(one);
         pending.end(one);
-        pending.invalidate(Some((7 + group, b"two")));
+        pending.invalidate(7 + group, b"two");
         assert_eq!(invalidated(&mut pending), [false, true]);
         pending.end(two);
         assert_eq!(*pending.active_per_group.of(7), 0);

@@ -7,6 +7,7 @@
 use crate::{
     batch::{BATCH, yield_lock},
     key,
+    pending_fetches::PendingFetch,
     record::Object,
     store::{Store, lock},
     tags::has_tag,
@@ -27,8 +28,9 @@ pub enum Purge<'p> {
 }
 
 impl Store {
-    /// Removes the responses that `purge` selects from both tiers, and prevents pending fetches from
-    /// being stored. Returns the number of removed responses, counted in the tier that had more.
+    /// Removes the responses that `purge` selects from both tiers, and prevents pending fetches of such
+    /// responses from being stored. Returns the number of removed responses, counted in the tier that
+    /// had more.
     ///
     /// ```
     /// use pollux_cache::{Config, Purge, Store};
@@ -61,21 +63,33 @@ impl Store {
         if let Purge::Url(url) = purge {
             let hash = self.inner.hash(url);
             let mut shard = self.inner.lock_shard(hash);
-            shard.pending_fetches.invalidate(Some((hash, url)));
+            shard.pending_fetches.invalidate(hash, url);
             let count = shard.memory.remove(hash, url);
             shard.statistics.purged += count as u64;
             return count;
         }
+        let tag_fields = &self.inner.config.tag_fields;
         let matches = |object: &Object| match purge {
             Purge::Prefix(prefix) => object.key().starts_with(prefix),
-            Purge::Tag(tag) => has_tag(object, &self.inner.config.tag_fields, tag),
+            Purge::Tag(tag) => has_tag(object.fields(), tag_fields, tag),
+            Purge::Url(_) | Purge::Everything => true,
+        };
+        let concerns = |fetch: &PendingFetch| match purge {
+            Purge::Prefix(prefix) => {
+                fetch.key.as_ref().is_some_and(|(_, key)| key.starts_with(prefix))
+            }
+            // A response that has not begun may have the tag.
+            Purge::Tag(tag) => {
+                let builder = fetch.builder.as_ref();
+                builder.is_none_or(|builder| has_tag(&builder.fields, tag_fields, tag))
+            }
             Purge::Url(_) | Purge::Everything => true,
         };
         let mut sum = 0;
         for mutex in &self.inner.shards {
             let hashes = {
                 let mut shard = lock(mutex);
-                shard.pending_fetches.invalidate(None);
+                shard.pending_fetches.invalidate_if(concerns);
                 shard.memory.hashes()
             };
             for batch in hashes.chunks(BATCH) {

@@ -185,7 +185,7 @@ impl Shard {
         if let Some(disk) = &self.disk {
             disk.remove(hash, key);
         }
-        self.pending_fetches.invalidate(Some((hash, key)));
+        self.pending_fetches.invalidate(hash, key);
     }
 
     pub(crate) fn statistics(&self) -> Statistics {

@@ -1,6 +1,5 @@
 //! Tags of stored responses, by which an operator can purge them.
 
-use crate::record::Object;
 use pollux_http::fields::Fields;
 
 /// Returns the tags of a response: the members of the tag fields.
@@ -17,7 +16,7 @@ fn members<'f>(lines: &'f [u8], fields: &'f [Box<str>]) -> impl Iterator<Item = 
         .filter(|member| !member.is_empty())
 }
 
-/// Whether the response has this tag.
-pub(crate) fn has_tag(object: &Object, fields: &[Box<str>], tag: &[u8]) -> bool {
-    members(object.fields(), fields).any(|member| member == tag)
+/// Whether the response with these field lines has this tag.
+pub(crate) fn has_tag(lines: &[u8], fields: &[Box<str>], tag: &[u8]) -> bool {
+    members(lines, fields).any(|member| member == tag)
 }

@@ -1,5 +1,5 @@
-use crate::harness::{Harness, START, at, reply, request};
-use pollux_cache::{Config, Purge, Tier};
+use crate::harness::{Harness, START, at, parse_request, read_reply, reply, request};
+use pollux_cache::{Config, Decision, Purge, Tier};
 
 const FRESH: &str = "Cache-Control: max-age=60\r\n";
 
@@ -325,6 +325,50 @@ fn purges_by_url_prefix_and_tag() {
         assert_eq!(before, 4);
         assert_eq!(harness.cache.store().purge(purge), count, "{purge:?}");
         assert_eq!(harness.stored(""), 4 - count);
+    }
+}
+
+/// Regression: a purge kept all responses that were being fetched from being stored, and each request that
+/// waited for one of them was forwarded.
+#[test]
+fn a_purge_concerns_only_the_fetches_that_it_selects() {
+    use pollux_cache::Purge::{Everything, Prefix, Tag, Url};
+    for (purge, left_if_unbegun, left_if_begun) in [
+        (Url(b"http://a/a/1"), 1, 1),
+        (Prefix(b"http://a/a/"), 1, 1),
+        (Tag(b"one"), 0, 1),
+        (Everything, 0, 0),
+    ] {
+        for (has_begun, left) in [(false, left_if_unbegun), (true, left_if_begun)] {
+            let mut harness = Harness::default();
+            let pending = [("/a/1", "Cache-Tag: one\r\n"), ("/b", "")].map(|(path, tags)| {
+                let head = request(&format!("GET {path}"), "");
+                let Decision::Fetch(fetch) = harness.lookup(&head, None, false) else { panic!() };
+                (head, fetch.ticket, reply(200, &format!("{FRESH}{tags}"), "x"))
+            });
+            let begin = |harness: &mut Harness| {
+                for (head, ticket, wire) in &pending {
+                    let now = harness.now;
+                    read_reply(wire, false, |reply| {
+                        harness.cache.head(*ticket, &parse_request(head), reply, now, now);
+                    });
+                }
+            };
+            if has_begun {
+                begin(&mut harness);
+            }
+            harness.cache.store().purge(purge);
+            if !has_begun {
+                begin(&mut harness);
+            }
+            for (_, ticket, _) in &pending {
+                if harness.cache.append(*ticket, b"x") {
+                    harness.cache.finish(*ticket);
+                }
+            }
+            assert_eq!(harness.stored(""), left, "{purge:?} {has_begun}");
+            assert_eq!(harness.cache.store().statistics().fetching, 0);
+        }
     }
 }
 
