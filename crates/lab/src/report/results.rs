@@ -395,7 +395,7 @@ run alone decides the claim, but not after a correction for all runs of it and f
 
 Numbers are ratios, or shares of the requests, unless they have a unit, with a 95 % interval over the blocks of a run;
 several operating points with one verdict have one range. A rate x1.05 is 1.05 times poll's own limit with one idle connection.
-A hollow diamond or a thin line in a picture is the paper's number, with its source; where there is none, the text of the
+The hollow marks of a picture are the numbers of the paper, with their source; where there are none, the text of the
 paper has no number that the picture could show.
 [papers.md](papers.md) has every claim, every run and the machines of the papers, [runs/](runs/README.md) the raw data,
 and [decisions/0120-thresholds.md](decisions/0120-thresholds.md) the thresholds.
