@@ -327,7 +327,13 @@ impl IdleLoop<'_> {
         }
         let Some(connection) = self.table[fd as usize].as_mut() else { return };
         if connection.phase == ConnectionPhase::Handshaking {
-            return self.handshake(fd, now);
+            self.handshake(fd, now);
+            // What came with the end of the handshake, such as the server's close, causes no other event.
+            let is_secure = self.table[fd as usize].as_ref().is_some_and(|one| one.is_secure);
+            if is_secure {
+                self.receive(fd, now);
+            }
+            return;
         }
         if readiness.is_readable() {
             self.receive(fd, now);

@@ -5,10 +5,13 @@ use pollux_load::{
     config::{IdleConfig, IdleKind},
     idle::{IdlePlan, IdlePool},
     target::RequestOptions,
+    tls::TlsOptions,
 };
 use pollux_testkit::{own_file_tables, wait_until};
+use pollux_tls::ClientTrust;
 use std::{
     io::{Read, Write},
+    net::Shutdown,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
@@ -213,4 +216,39 @@ fn what_keeps_from_connecting_is_named() {
     let mut pool = IdlePool::start(&plan, 1000).unwrap();
     let error = pool.wait_until_held(&AtomicBool::new(false), |_| {}).unwrap_err().to_string();
     assert!(error.contains("unreachable") && error.contains("os error"), "{error}");
+}
+
+/// Regression test: such a connection once counted as held, although the server had closed it.
+#[test]
+fn a_close_that_comes_with_the_end_of_a_handshake_is_noticed() {
+    let certificates = pollux_tls::self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let settings = pollux_tls::ServerSettings::default().build(Arc::new(certificates)).unwrap();
+    let server = Server::start(move |mut peer| {
+        let mut handshake = pollux_tls::Handshake::server(settings.clone()).unwrap();
+        let (mut input, mut flight) = ([0; 4096], Vec::new());
+        while flight.is_empty() {
+            let Ok(received @ 1..) = peer.stream.read(&mut input) else { return };
+            handshake.advance(&input[..received], &mut flight).unwrap();
+        }
+        // The first connection ends in the packet that completes its handshake.
+        let is_first = peer.number == 0;
+        rustix::net::sockopt::set_tcp_cork(&peer.stream, is_first).unwrap();
+        peer.send(&flight);
+        if is_first {
+            peer.stream.shutdown(Shutdown::Write).unwrap();
+        }
+        swallow(&mut peer);
+    });
+    let plan = IdlePlan {
+        url: format!("https://{}/", server.address).parse().unwrap(),
+        tls: TlsOptions { trust: ClientTrust::Anybody, ..TlsOptions::default() },
+        ..plan(&server, 1, IdleKind::Connect)
+    };
+    let pool = IdlePool::start(&plan, 20_000).unwrap();
+    wait_until("a second connection", || {
+        let report = pool.report();
+        report.reopened == 1 && report.held == 1
+    });
+    let report = pool.stop().unwrap();
+    assert_eq!((report.dropped, report.opened), (1, 2));
 }
