@@ -280,7 +280,7 @@ impl<'a> Worker<'a> {
             now_ns = self.plan.now_ns();
         }
         self.note_time(now_ns);
-        Ok(self.finish(now_ns, interrupted))
+        Ok(self.finish(now_ns, interrupted, stop))
     }
 
     fn sleep_until_start(&self, stop: &AtomicBool) {

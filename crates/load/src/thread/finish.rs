@@ -2,10 +2,16 @@
 
 use super::*;
 use crate::config::Closing;
+use pollux_event::{Event, Readiness};
 use std::os::fd::AsFd as _;
 
 impl Worker<'_> {
-    pub(super) fn finish(mut self, now_ns: u64, interrupted: bool) -> ThreadResult {
+    pub(super) fn finish(
+        mut self,
+        now_ns: u64,
+        interrupted: bool,
+        stop: &AtomicBool,
+    ) -> ThreadResult {
         let elapsed_ns = now_ns.saturating_sub(self.measured_ns);
         self.recorder.close_interval(elapsed_ns);
         let cpu =
@@ -24,6 +30,7 @@ impl Worker<'_> {
         let recorder = &self.recorder;
         let ended = recorder.completed + recorder.failures.total() + unsent;
         let unfinished = scheduled.saturating_sub(ended);
+        self.wait_for_closes(stop);
         for connection in self.pool.drain() {
             if let Some(tls) = &mut self.tls {
                 tls.end(connection.socket.as_fd(), self.plan.closing != Closing::Reset);
@@ -39,6 +46,30 @@ impl Worker<'_> {
             cpu,
             spare_ns: self.waiting.spare_ns,
             recorder: self.recorder,
+        }
+    }
+
+    /// With `--close wait`, waits until the server has closed the connections whose last reply has arrived,
+    /// each at most as long as during the run. No figure includes this time.
+    fn wait_for_closes(&mut self, stop: &AtomicBool) {
+        const ENDS: Readiness =
+            Readiness::READ_CLOSED.union(Readiness::HANGUP).union(Readiness::ERROR);
+        while self.plan.closing == Closing::Wait
+            && self.lists.handshakes.len() > 0
+            && !stop.load(Relaxed)
+        {
+            if self.set.wait(Some(Duration::from_nanos(LONGEST_WAIT_NS))).is_err() {
+                return;
+            }
+            while let Some(Event { token, readiness }) = self.set.next_event() {
+                let connection = self.pool.get(token.fd);
+                let is_closing =
+                    connection.is_some_and(|one| one.state == ConnectionState::Closing);
+                if is_closing && readiness.intersects(ENDS) {
+                    self.drop_connection(token.fd);
+                }
+            }
+            self.expire(self.plan.now_ns());
         }
     }
 

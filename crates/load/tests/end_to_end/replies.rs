@@ -259,3 +259,38 @@ fn a_server_that_limits_its_connections_closes_them_first() {
     let received = first.lock().unwrap().take();
     assert_eq!(received, Some(Err(ErrorKind::WouldBlock)));
 }
+
+/// Regression test: the connections of the last replies were once closed by the generator, because the run was over.
+#[test]
+fn the_server_closes_the_last_connections_too() {
+    use pollux_load::config::Closing;
+    use std::{
+        io::Read,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering::SeqCst},
+        },
+    };
+    let (waited, early) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let server = Server::start({
+        let (waited, early) = (waited.clone(), early.clone());
+        move |mut peer| {
+            peer.request();
+            peer.reply(200, "x");
+            // Nothing arrives, not even an end, until this server closes.
+            peer.stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+            let has_ended = peer.stream.read(&mut [0; 8]).is_ok();
+            let count = if has_ended { &early } else { &waited };
+            count.fetch_add(1, SeqCst);
+        }
+    });
+    let mut config = closed(&server, 10, 10);
+    config.requests_per_connection = Some(1);
+    config.closing = Closing::Wait;
+    let report = run(&config);
+    assert_eq!(report.requests.completed, 10);
+    pollux_testkit::wait_until("the end of ten connections", || {
+        waited.load(SeqCst) + early.load(SeqCst) == 10
+    });
+    assert_eq!(early.load(SeqCst), 0, "closed by the generator");
+}
