@@ -8,7 +8,10 @@ use crate::{
 };
 use anyhow::Context;
 use pollux_server::config::{Config, Fault, Key, without_password};
-use std::{env, fs, path::PathBuf, process::ExitCode};
+use std::{env, fs, io::Read, path::PathBuf, process::ExitCode};
+
+/// The maximum size of a configuration file in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -99,15 +102,25 @@ fn check(path: &std::path::Path) -> anyhow::Result<ExitCode> {
 
 /// Returns all faults of the file in which `first` was found.
 fn all_faults(first: Fault) -> anyhow::Error {
-    let text = first.file.as_ref().and_then(|file| fs::read_to_string(file).ok());
-    let all = match (&first.file, text) {
-        (Some(file), Some(text)) => Config::faults_in(file, &text),
+    let all = match (&first.file, first.position) {
+        (Some(file), Some(_)) => {
+            let text = read_again(file);
+            text.map(|text| Config::faults_in(file, &text)).unwrap_or_default()
+        }
+        // It could not be read.
         _ => Vec::new(),
     };
     if all.len() < 2 {
         return first.into();
     }
     anyhow::anyhow!(all.iter().map(describe).collect::<Vec<_>>().join("\n"))
+}
+
+/// Reads a file once more, but no more of it than a configuration may have: it can be a device without an end.
+fn read_again(file: &str) -> Option<String> {
+    let mut text = String::new();
+    fs::File::open(file).ok()?.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 /// Prints the values of a configuration, each with its source.

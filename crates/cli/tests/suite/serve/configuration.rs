@@ -44,6 +44,18 @@ fn a_fault_is_shown_with_its_place_and_flags_win_over_the_file() {
     assert!(line("grace = ").ends_with("# default"), "{text}");
 }
 
+/// Regression: after the message was found, the whole file was read once more, until no memory was left.
+#[test]
+fn a_file_without_an_end_is_a_fault() {
+    for file in ["/dev/zero", "/dev/urandom"] {
+        let script = "ulimit -v 4194304; exec \"$0\" config check \"$1\"";
+        let output = Command::new("sh").args(["-c", script, BINARY, file]).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{file}: {text}");
+        assert!(text.contains(file), "{text}");
+    }
+}
+
 /// Regression: the values were relative to the current directory, so that the output was not a file that could replace
 /// the flags in another one.
 #[test]
