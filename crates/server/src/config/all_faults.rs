@@ -8,7 +8,7 @@ use toml::de::DeTable;
 const FAULTS_MAX: usize = 20;
 
 impl Config {
-    /// Returns all faults of a text; [`Config::parse`] reports only the first. Each further
+    /// Returns all faults of a text, in its order; [`Config::parse`] reports only one. Each further
     /// fault is found in a text from which the entries with the previous faults are removed. The
     /// search ends at a syntax error, because then there are no entries.
     pub fn faults_in(name: &str, text: &str) -> Vec<Fault> {
@@ -21,6 +21,7 @@ impl Config {
             let Some(entry) = entry else { break };
             rest = without(&rest, entry);
         }
+        faults.sort_by_key(|fault| fault.position);
         faults
     }
 }
@@ -32,11 +33,12 @@ fn without(text: &str, part: Range<usize>) -> String {
 }
 
 /// Returns the same as [`innermost`]. A table that has its own header does not count: if the header were removed, its
-/// entries would belong to another table.
+/// entries would belong to another table; and without a part of it, such as `tls` in `[site.tls]`, it would be none.
 fn entry_at(text: &str, position: usize) -> Option<Range<usize>> {
     let table = DeTable::parse(text).ok()?.into_inner();
     let entry = innermost(&table, position)?;
-    let is_header = text.get(..entry.start)?.trim_end_matches([' ', '\t']).ends_with('[');
+    let line = text.get(..entry.start)?.rsplit('\n').next().unwrap_or_default();
+    let is_header = line.trim_start().starts_with('[') && !line.contains(']');
     let is_part = text.is_char_boundary(entry.start) && text.is_char_boundary(entry.end);
     (!is_header && is_part && !entry.is_empty()).then_some(entry)
 }
@@ -58,6 +60,7 @@ mod tests {
                     [[site]]\norgin = [\n \"http://a\"]\nroot = \".\"\nmax-body = -1\n";
         let found = faults(text);
         let lines: Vec<_> = found.iter().map(|(line, _)| *line).collect();
+        assert!(lines.is_sorted(), "{found:?}");
         assert_eq!(found.len(), 5, "{found:?}");
         for line in [1, 6, 8, 11] {
             assert!(lines.contains(&line), "{found:?}");
@@ -69,6 +72,8 @@ mod tests {
     fn the_search_ends_at_a_fault_of_the_syntax_and_at_an_unknown_table() {
         assert_eq!(faults("workrs = 2\nlisten = [\n").len(), 1);
         assert_eq!(faults("[[sites]]\nroot = \".\"\n").len(), 1);
+        assert_eq!(faults("[[site]]\nroot = \".\"\n[site.tls]\ncert = \"x\"\n").len(), 1);
+        assert_eq!(faults("[ hub . x ]\ny = 1\n").len(), 1);
         let many = (0..100).map(|number| format!("key-{number} = 1\n")).collect::<String>();
         assert_eq!(faults(&many).len(), FAULTS_MAX);
     }
