@@ -393,10 +393,14 @@ impl Part {
 
     /// Returns the table to which a line after `before` belongs.
     fn after(before: &str) -> Self {
-        let begun_by = |line: &str| match line.trim_start() {
-            line if line.starts_with("[[site]]") => Some(Self::Site),
-            line if line.starts_with("[hub]") => Some(Self::Hub),
-            _ => None,
+        let begun_by = |line: &str| {
+            // A header may contain spaces.
+            let line: String = line.chars().filter(|c| !c.is_whitespace()).collect();
+            match line {
+                line if line.starts_with("[[site]]") => Some(Self::Site),
+                line if line.starts_with("[hub]") => Some(Self::Hub),
+                _ => None,
+            }
         };
         before.lines().rev().find_map(begun_by).unwrap_or(Self::Server)
     }
@@ -425,8 +429,20 @@ impl Part {
     }
 }
 
+/// The keys of a file whose values are tables with headers, and the advice for another table.
+const TABLES: [&str; 2] = ["site", "hub"];
+const OTHER_TABLE: &str = "the tables are [hub] and a [[site]] for each site; keys for the whole server stand before \
+                           the first of them, without a header";
+
 fn help_for_key(wrong: &str, text: &str, offset: Option<usize>) -> String {
-    let here = Part::after(offset.and_then(|offset| text.get(..offset)).unwrap_or_default());
+    let before = offset.and_then(|offset| text.get(..offset)).unwrap_or_default();
+    if before.trim_end_matches([' ', '\t']).ends_with('[') {
+        return match meant(wrong, TABLES.into_iter()) {
+            Some(name) => format!("did you mean `{name}`?"),
+            None => OTHER_TABLE.into(),
+        };
+    }
+    let here = Part::after(before);
     let others = || Part::ALL.into_iter().filter(move |part| *part != here);
     let has = |part: Part, name: &str| part.keys().iter().any(|key| key == name);
     if let Some(part) = others().find(|part| has(*part, wrong)) {

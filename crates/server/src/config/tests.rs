@@ -83,6 +83,11 @@ fn every_fault_has_its_place_and_a_way_out() {
             "before the first [[site]] or [hub]",
         ),
         ("[hub]\nanonymos = true", "p.toml:2:1:", "did you mean `anonymous`?"),
+        // Regression: `no-server-header` was the advice.
+        ("[server]\nlisten = [\":80\"]", "p.toml:1:2:", "stand before the first of them"),
+        ("[[sites]]\nroot = \"x\"", "p.toml:1:3:", "did you mean `site`?"),
+        // Regression: `workers` was the advice.
+        ("[[ site ]]\nroot = \"x\"\nworkers = 2", "p.toml:3:1:", "before the first [[site]]"),
         ("[hub]\nhub-jwt-key = \"k\"", "p.toml:2:1:", "write `jwt-key`: "),
         ("hub-jwt-key = \"k\"", "p.toml:1:1:", "write `jwt-key` below a line [hub]"),
         ("[[site]]\nroot = \"x\"\njwt-key = \"k\"", "p.toml:3:1:", "below a line [hub]"),
