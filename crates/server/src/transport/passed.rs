@@ -3,7 +3,7 @@
 //! With them, the server needs no privilege for a port below 1024. While the server restarts, connections
 //! wait in the socket, which stays open.
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use listenfd::ListenFd;
 use socket2::SockRef;
 use std::{
@@ -19,7 +19,9 @@ static PASSED: Mutex<Option<Vec<PassedSocket>>> = Mutex::new(None);
 #[derive(Debug)]
 struct PassedSocket {
     name: String,
-    socket: OwnedFd,
+    /// The error says why it is no socket for clients. A unit may pass other descriptors as well (`OpenFile=`,
+    /// `ListenDatagram=`), for which the configuration need not have a use.
+    socket: io::Result<OwnedFd>,
 }
 
 /// Returns the sockets passed under `name`, or all of them. Each is a non-blocking copy.
@@ -31,17 +33,25 @@ pub(crate) fn take(name: Option<&str>) -> anyhow::Result<Vec<OwnedFd>> {
     let mut passed = PASSED.lock().unwrap_or_else(PoisonError::into_inner);
     let all = match &mut *passed {
         Some(all) => all,
-        none => none.insert(from_environment().context("the sockets that were passed")?),
+        none => none.insert(from_environment()),
     };
     let wanted: Vec<_> =
         all.iter().filter(|one| name.is_none_or(|name| one.name == name)).collect();
     ensure!(!wanted.is_empty(), "{}", none_of(name, all));
-    wanted.iter().map(|one| copy(&one.socket).context("a socket that was passed")).collect()
+    let open = |one: &&PassedSocket| {
+        let socket = one.socket.as_ref().map_err(|error| anyhow!("{error}"));
+        let copied = socket.and_then(|socket| Ok(copy(socket)?));
+        copied.with_context(|| format!("the socket that was passed as systemd:{}", one.name))
+    };
+    wanted.iter().map(open).collect()
 }
 
 fn copy(socket: &OwnedFd) -> io::Result<OwnedFd> {
     let copy = socket.try_clone()?;
     let options = SockRef::from(&copy);
+    if !options.is_listener()? {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it does not listen"));
+    }
     options.set_nonblocking(true)?;
     // As for the server's own listeners (`listener::tcp`); units rarely have NoDelay=yes. A UNIX socket has no such
     // option.
@@ -65,20 +75,21 @@ fn none_of(name: Option<&str>, all: &[PassedSocket]) -> String {
     )
 }
 
-fn from_environment() -> io::Result<Vec<PassedSocket>> {
+fn from_environment() -> Vec<PassedSocket> {
     // Read first, because taking the sockets removes the variables.
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut sockets = ListenFd::from_env();
     (0..sockets.len())
         .map(|index| {
             let socket = match sockets.take_tcp_listener(index) {
-                Ok(socket) => socket.map(OwnedFd::from),
-                Err(_) => sockets.take_unix_listener(index)?.map(OwnedFd::from),
+                Ok(socket) => Ok(socket.map(OwnedFd::from)),
+                Err(_) => sockets.take_unix_listener(index).map(|socket| socket.map(OwnedFd::from)),
             };
-            let socket = socket.ok_or(io::ErrorKind::NotFound)?;
+            let neither = "it is neither a TCP nor a UNIX stream socket";
+            let socket = socket.ok().flatten().ok_or_else(|| io::Error::other(neither));
             // sd_listen_fds_with_names(3): a socket without a name is called "unknown".
             let name = names.split(':').nth(index).filter(|name| !name.is_empty());
-            Ok(PassedSocket { name: name.unwrap_or("unknown").into(), socket })
+            PassedSocket { name: name.unwrap_or("unknown").into(), socket }
         })
         .collect()
 }
@@ -101,6 +112,14 @@ mod tests {
         let _client = TcpStream::connect(address).unwrap();
         let accepted = pollux_sys::accept(copy.as_fd()).unwrap();
         assert!(SockRef::from(&accepted).tcp_nodelay().unwrap());
+    }
+
+    /// Regression: a server said that it serves, and accepted nothing.
+    #[test]
+    fn a_socket_that_does_not_listen_is_an_error() {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let error = copy(&socket.unwrap().into()).unwrap_err();
+        assert!(error.to_string().contains("does not listen"), "{error}");
     }
 
     #[test]

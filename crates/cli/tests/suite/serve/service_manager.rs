@@ -292,6 +292,37 @@ fn the_watchdog_is_notified_during_a_reload() {
     assert!(output.status.success() && said.contains("nothing has changed"), "{said}");
 }
 
+/// Regression: with another descriptor beside its socket, as by OpenFile= of the unit, a server did not start.
+#[test]
+fn a_descriptor_of_another_kind_matters_only_if_it_is_named() {
+    let site = site(10);
+    let directory = site.path().to_str().unwrap();
+    let (_directory, notify, manager) = manager();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let start = |listen: &str, socket: TcpListener| {
+        let script =
+            "exec 3<&0 4</dev/null </dev/null; LISTEN_PID=$$ LISTEN_FDS=2 exec \"$0\" \"$@\"";
+        Command::new("sh")
+            .args(["-c", script, BINARY, "serve", directory, "--listen", listen])
+            .env("LISTEN_FDNAMES", "http:file")
+            .env("NOTIFY_SOCKET", &notify)
+            .stdin(Stdio::from(OwnedFd::from(socket)))
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let server = start("systemd:http", socket.try_clone().unwrap());
+    expect(&manager, "READY=1");
+    assert_eq!(Client::connect(address).get("/").text(), INDEX);
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    assert!(finish(server).status.success());
+    let output = finish(start("systemd:file", socket));
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("systemd:file: it is neither"), "{text}");
+}
+
 #[test]
 fn a_socket_of_another_name_is_not_taken() {
     let site = site(10);
