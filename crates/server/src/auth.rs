@@ -50,6 +50,12 @@ pub struct Realm {
     known: CredentialCache,
 }
 
+/// Returns whether browsers can be given this name of a realm: whether a quoted string can have its characters.
+pub(crate) fn is_realm_name(name: &str) -> bool {
+    let is_plain = |b: u8| (b' '..=b'~').contains(&b) && b != b'"' && b != b'\\';
+    !name.is_empty() && name.bytes().all(is_plain)
+}
+
 /// Whether a request may be answered.
 pub(crate) enum Judgment {
     /// Its path needs no password.
@@ -72,8 +78,7 @@ impl Realm {
     /// string cannot have.
     pub fn open(areas: &[BasicAuth], name: &str, forwards: bool) -> anyhow::Result<Self> {
         anyhow::ensure!(
-            !name.is_empty()
-                && name.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'"' && b != b'\\'),
+            is_realm_name(name),
             "basic-auth-realm: {name:?} is empty or has other than printable ASCII without quotes"
         );
         let (mut files, mut digest, mut opened) = (HashMap::new(), Sha256::new(), Vec::new());

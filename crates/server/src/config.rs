@@ -23,6 +23,7 @@ mod validate;
 mod value;
 mod warnings;
 
+pub(crate) use crate::auth::is_realm_name;
 pub use crate::auth::{BasicAuth, PASSWORD_BYTES_MAX, password_line};
 pub use crate::clients::{
     ClientConfig, NETWORKS_MAX, Network, PROXY_SOURCES_MAX, ProxySource, Rate,

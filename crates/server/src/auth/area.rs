@@ -32,6 +32,16 @@ impl BasicAuth {
         &self.file
     }
 
+    /// Returns whether the same paths need the passwords of both files.
+    pub(crate) fn is_for_paths_of(&self, other: &Self) -> bool {
+        self.plain_prefix() == other.plain_prefix()
+    }
+
+    /// Returns the prefix in the form that [`plain`] returns.
+    fn plain_prefix(&self) -> Vec<u8> {
+        plain(self.prefix.as_bytes().split(|byte| *byte == b'/'))
+    }
+
     /// Returns `text` with its file name, if that is relative, resolved against `directory`.
     pub(crate) fn below(text: &str, directory: &Path) -> String {
         match text.parse::<Self>() {
@@ -97,10 +107,7 @@ impl Areas {
     /// There are too many areas, or two areas have the same prefix.
     pub(super) fn new(areas: Vec<(&BasicAuth, Arc<Users>)>) -> anyhow::Result<Self> {
         ensure!(areas.len() <= AREAS_MAX, "basic-auth: more than {AREAS_MAX} prefixes");
-        let area = |(area, users): (&BasicAuth, _)| {
-            let prefix = plain(area.prefix.as_bytes().split(|byte| *byte == b'/'));
-            Area { prefix, users }
-        };
+        let area = |(area, users): (&BasicAuth, _)| Area { prefix: area.plain_prefix(), users };
         let mut all: Vec<_> = areas.into_iter().map(area).collect();
         all.sort_by(|a, b| {
             (Reverse(a.prefix.len()), &a.prefix).cmp(&(Reverse(b.prefix.len()), &b.prefix))

@@ -1,6 +1,6 @@
 //! The keys about ACME.
 
-use super::{Config, Fault, Key, Sources};
+use super::{Challenge, ClientCertificates, Config, Fault, Key, Sources};
 use anyhow::{Context, bail};
 use pollux_acme::{
     NAMES_MAX, Settings as AcmeSettings, Timing, check_email, check_name, directory_url,
@@ -89,6 +89,25 @@ impl Config {
                  its terms of service",
             ),
             None => {}
+        }
+        // The authority cannot show a certificate of its own when it validates a name over TLS.
+        let requires = matches!(self.client_certificates(), ClientCertificates::Required(_));
+        let over_tls = self.acme_challenge.iter().position(|one| one.value == Challenge::TlsAlpn01);
+        let help = "use http-01 with redirect-http = \":80\" (--redirect-http), or add \
+                    tls-client-optional (--tls-client-optional)";
+        let message = "`tls-client-ca` keeps the authority from validating names over TLS";
+        match over_tls {
+            Some(number) if names > 0 && requires => {
+                add(&[Key::Name("acme-challenge"), Key::Index(number)], message.into(), help);
+            }
+            None if names > 0
+                && requires
+                && self.acme_challenge.is_empty()
+                && self.redirect_http.is_none() =>
+            {
+                add(&[Key::Name("acme")], message.into(), help);
+            }
+            _ => {}
         }
         if let Some(Err(error)) = self.acme_email.as_deref().map(check_email) {
             add(&[Key::Name("acme-email")], error.to_string(), "");

@@ -42,6 +42,13 @@ impl Config {
             );
             taken.push(&other.value);
         }
+        faults.check(
+            self.redirect_http.is_none()
+                || self.listen.iter().any(|one| !matches!(one.value, Listen::Unix(_))),
+            &[Key::Name("redirect-http")],
+            "there is no port that clients could be redirected to",
+            "add an address with a port to `listen` (--listen), or leave out `redirect-http`",
+        );
         let Some(way) = self.accept.as_ref().map(|way| way.value) else { return };
         let key = [Key::Name("accept")];
         let can_block =

@@ -26,6 +26,11 @@ const LISTEN_TWICE: &str = "listen = [\":80\", \"[::]:80\"]\n[[site]]\nroot = \"
 const ADMIN_AT_LISTEN: &str = "listen = [\":80\"]\nadmin = \"[::]:80\"\n[[site]]\nroot = \"x\"";
 const ADMIN_OF_SYSTEMD: &str =
     "listen = [\"systemd\"]\nadmin = \"systemd:admin\"\n[[site]]\nroot = \"x\"";
+const REALM: &str = "[[site]]\nroot = \"x\"\nbasic-auth = [\"u\"]\nbasic-auth-realm = \"a\\\"b\"";
+const PASSWORDS_TWICE: &str = "[[site]]\nroot = \"x\"\nbasic-auth = [\"/a=u\", \"/A/=v\"]";
+const NO_PORT: &str = "listen = [\"unix:/a\"]\ntls = \"self-signed\"\nredirect-http = \":80\"\n[[site]]\nroot = \"x\"";
+const ACME_OF_CLIENTS: &str = "acme = [\"a.example\"]\nacme-directory = \"letsencrypt\"\nstate-dir = \"s\"\n\
+     tls-client-ca = \"c\"\n[[site]]\nroot = \"x\"";
 const FORKING_ADMIN: &str = "architecture = \"forking\"\nadmin = \":1\"\n[[site]]\nroot = \"x\"";
 const PUBLIC_HUB: &str = "listen = [\":80\"]\n[hub]\nanonymous = true\npublish-anonymous = true";
 const CACHES: &str = "[[site]]\norigin = [\"http://a\"]\ncache = \"1M\"\ncache-dir = \"c\"\n\
@@ -65,6 +70,11 @@ fn every_fault_has_its_place_and_a_way_out() {
         ("[[site]]\nredirect = [\"/* /a\"]", "p.toml:2:13:", "never arrive"),
         (CACHES, "p.toml:9:1:", "another site has this folder"),
         (TLS_HANDOVER, "p.toml:3:1:", "use `origin`"),
+        (REALM, "p.toml:4:1:", "neither quotes nor backslashes"),
+        (PASSWORDS_TWICE, "p.toml:3:23:", "put all users into one file"),
+        (NO_PORT, "p.toml:3:1:", "no port that clients could be redirected to"),
+        (ACME_OF_CLIENTS, "p.toml:1:1:", "tls-client-optional"),
+        ("user = \"root\"\n[[site]]\nroot = \"x\"", "p.toml:1:1:", "this is root"),
         (LISTEN_TWICE, "p.toml:1:18:", "[::]:80 is listened on twice"),
         (ADMIN_AT_LISTEN, "p.toml:2:1:", "listened on already"),
         (ADMIN_OF_SYSTEMD, "p.toml:2:1:", "systemd:admin is listened on already"),

@@ -1,8 +1,9 @@
 //! Checks that the values of a configuration are valid, individually and in combination.
 
-use super::{Config, Fault, HubSection, Key, SiteSection, value::Size};
+use super::{Config, Fault, HubSection, Key, SiteSection, Text, UserSpec, value::Size};
 use crate::config::{
     Architecture, Cors, HostPolicy, LogFormat, ONLY_FILES, PROXY_NAMES, Store, is_proxy_name,
+    is_realm_name,
 };
 use pollux_http::host::Authority;
 use std::{collections::HashMap, time::Duration};
@@ -74,6 +75,7 @@ impl Config {
         self.check_listening(&mut faults);
         faults.0.extend(self.architecture_faults());
         self.check_limits(&mut faults);
+        self.check_user(&mut faults);
         self.check_logs(&mut faults);
         faults.0.extend(self.client_faults());
         faults.0.extend(self.acme_faults().into_iter().chain(self.tls_faults()));
@@ -117,6 +119,17 @@ impl Config {
         self.check_guestbooks(&mut faults);
         self.check_cache_folders(&mut faults);
         if faults.0.is_empty() { Ok(()) } else { Err(faults.0) }
+    }
+
+    /// Checks that the user is not root, who would give up nothing.
+    fn check_user(&self, faults: &mut Faults) {
+        let is_root = |user: &Text<UserSpec>| ["root", "0"].contains(&user.value.user.as_str());
+        faults.check(
+            !self.user.as_ref().is_some_and(is_root),
+            &[Key::Name("user")],
+            "this is root, who would keep root's rights",
+            "name another user, such as www-data, or leave out `user` (--user)",
+        );
     }
 
     fn check_limits(&self, faults: &mut Faults) {
@@ -385,6 +398,23 @@ impl SiteSection {
                 &key(name),
                 &format!("`{name}` has no effect: no path of this site needs a password"),
                 "add `basic-auth = [\"/PREFIX=FILE\"]` (--basic-auth)",
+            );
+        }
+        faults.check(
+            is_realm_name(&self.basic_auth_realm),
+            &key("basic-auth-realm"),
+            "a browser cannot be given this name",
+            "it has printable ASCII characters, at least one, and neither quotes nor backslashes",
+        );
+        for (number, area) in self.basic_auth.iter().enumerate() {
+            let is_twice = self.basic_auth[..number]
+                .iter()
+                .any(|other| other.value.is_for_paths_of(&area.value));
+            faults.check(
+                !is_twice,
+                &[&key("basic-auth")[..], &[Key::Index(number)]].concat(),
+                "these paths have a password file already",
+                "put all users into one file",
             );
         }
         faults.check(
