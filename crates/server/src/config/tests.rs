@@ -272,7 +272,8 @@ fn a_file_in_another_encoding_is_named_with_its_line() {
 fn files_that_are_missing_are_warned_of() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("main.toml");
-    fs::write(directory.path().join("users"), "").unwrap();
+    let user = "bcrypt:$2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW\n";
+    fs::write(directory.path().join("users"), user).unwrap();
     let text = "tls-client-ca = \"none\"\nacme-ca = \"none\"\n\
                 [hub]\njwt-key = \"none\"\njwks = \"https://h/keys\"\njwks-ca = \"none\"\n\
                 publisher-key = \"none\"\n\
@@ -292,6 +293,23 @@ fn files_that_are_missing_are_warned_of() {
         "site[0].guestbook-template",
     ];
     assert_eq!(keys, expected, "{warnings:?}");
+}
+
+/// Regression: the check found no fault, and the server did not start.
+#[test]
+fn passwords_and_keys_that_cannot_be_used_are_warned_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("main.toml");
+    fs::write(directory.path().join("users"), "a secret\n").unwrap();
+    fs::write(directory.path().join("key"), "short").unwrap();
+    let text = "[hub]\njwt-key = \"key\"\n[[site]]\nroot = \".\"\nbasic-auth = [\"users\"]\n";
+    fs::write(&file, text).unwrap();
+    let warnings = Config::load(&file).unwrap().0.file_warnings();
+    let [users, key] = &warnings[..] else { panic!("{warnings:?}") };
+    assert_eq!(users.key_name(), "site[0].basic-auth[0]");
+    assert!(users.message.contains("users:1: expected NAME:HASH"), "{users}");
+    assert_eq!(key.key_name(), "hub");
+    assert!(key.message.contains("shorter than 32 bytes"), "{key}");
 }
 
 /// Regression: a page with a wrong path was noticed only when a visitor got another one.

@@ -1,14 +1,16 @@
 //! Warnings about files that a configuration names but that this machine cannot use.
 
 use super::{Config, Fault, Key, KeySource, SiteSection};
+use crate::auth::Users;
 use pollux_http::path::SafePath;
 use pollux_tls::{Certificates, provider, read_roots};
 use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 
 impl Config {
     /// Returns warnings for certificates that cannot be used with their keys, for files of authorities that cannot be
-    /// read, for roots that are not directories, and for other files that are missing, pages of sites included. The
-    /// configuration may be meant for another machine, so these are not faults.
+    /// read, for roots that are not directories, for passwords and keys of the hub that cannot be used, and for other
+    /// files that are missing, pages of sites included. The configuration may be meant for another machine, so these are
+    /// not faults.
     pub fn file_warnings(&self) -> Vec<Fault> {
         let mut warnings = Vec::new();
         for list in self.certificate_lists() {
@@ -50,7 +52,37 @@ impl Config {
                 warnings.push(Fault::at(&key, format!("{}: {error}", path.display()), ""));
             }
         }
+        self.warn_of_contents(&mut warnings);
         warnings
+    }
+
+    /// Adds warnings about password files and keys of the hub that are there and cannot be used.
+    fn warn_of_contents(&self, warnings: &mut Vec<Fault>) {
+        let is_known = |warnings: &[Fault], key: &[Key<'static>]| {
+            warnings.iter().any(|warning| warning.key.starts_with(key))
+        };
+        for (index, site) in self.site.iter().enumerate() {
+            for (number, area) in site.basic_auth.iter().enumerate() {
+                let key = [
+                    Key::Name("site"),
+                    Key::Index(index),
+                    Key::Name("basic-auth"),
+                    Key::Index(number),
+                ];
+                if !is_known(warnings, &key)
+                    && let Err(error) = Users::read(area.value.file())
+                {
+                    warnings.push(Fault::at(&key, format!("{error:#}"), ""));
+                }
+            }
+        }
+        let key = [Key::Name("hub")];
+        if let Some(hub) = &self.hub
+            && !is_known(warnings, &key)
+            && let Err(error) = hub.config().read_keys()
+        {
+            warnings.push(Fault::at(&key, format!("{error:#}"), ""));
+        }
     }
 
     /// Returns the files without which the server does not start, except those with certificates, each with its key.
