@@ -3,6 +3,9 @@
 use super::{Config, Key, validate::Faults};
 use crate::config::{Accepting, Listen};
 
+/// The maximum length of the path of a UNIX socket in bytes (unix(7)).
+const SOCKET_PATH_BYTES: usize = 107;
+
 impl Config {
     /// Checks the addresses of all listeners, and how workers accept from them.
     pub(super) fn check_listening(&self, faults: &mut Faults) {
@@ -42,6 +45,31 @@ impl Config {
             );
             taken.push(&other.value);
         }
+        let control = self.control.clone().map(Listen::Unix);
+        faults.check(
+            !control.as_ref().is_some_and(|control| is_taken(control, &taken)),
+            &[Key::Name("control")],
+            "clients or `admin` have this socket already",
+            "take another path",
+        );
+        let further = [
+            ("admin", self.admin.as_ref().map(|one| &one.value)),
+            ("redirect-http", self.redirect_http.as_ref().map(|one| &one.value)),
+            ("control", control.as_ref()),
+        ];
+        let listened = self.listen.iter().enumerate();
+        let listened =
+            listened.map(|(index, one)| (vec![Key::Name("listen"), Key::Index(index)], &one.value));
+        let further =
+            further.into_iter().filter_map(|(key, one)| Some((vec![Key::Name(key)], one?)));
+        for (key, listen) in listened.chain(further) {
+            faults.check(
+                !is_too_long(listen),
+                &key,
+                &format!("the path of a socket has at most {SOCKET_PATH_BYTES} bytes"),
+                "take a shorter path, such as one below /run",
+            );
+        }
         faults.check(
             self.redirect_http.is_none()
                 || self.listen.iter().any(|one| !matches!(one.value, Listen::Unix(_))),
@@ -75,6 +103,11 @@ impl Config {
             "listen on TCP addresses only, or use accept = \"exclusive\"",
         );
     }
+}
+
+/// Returns whether this is a UNIX socket whose path is too long.
+fn is_too_long(listen: &Listen) -> bool {
+    matches!(listen, Listen::Unix(path) if path.as_os_str().len() > SOCKET_PATH_BYTES)
 }
 
 /// Returns whether one of `taken` has the sockets of `listen`. Without a name, all sockets of systemd are meant: half of

@@ -31,6 +31,8 @@ const PASSWORDS_TWICE: &str = "[[site]]\nroot = \"x\"\nbasic-auth = [\"/a=u\", \
 const NO_PORT: &str = "listen = [\"unix:/a\"]\ntls = \"self-signed\"\nredirect-http = \":80\"\n[[site]]\nroot = \"x\"";
 const ACME_OF_CLIENTS: &str = "acme = [\"a.example\"]\nacme-directory = \"letsencrypt\"\nstate-dir = \"s\"\n\
      tls-client-ca = \"c\"\n[[site]]\nroot = \"x\"";
+const CONTROL_AT_ADMIN: &str =
+    "admin = \"unix:/run/a\"\ncontrol = \"/run/a\"\n[[site]]\nroot = \"x\"";
 const FORKING_ADMIN: &str = "architecture = \"forking\"\nadmin = \":1\"\n[[site]]\nroot = \"x\"";
 const PUBLIC_HUB: &str = "listen = [\":80\"]\n[hub]\nanonymous = true\npublish-anonymous = true";
 const CACHES: &str = "[[site]]\norigin = [\"http://a\"]\ncache = \"1M\"\ncache-dir = \"c\"\n\
@@ -79,6 +81,7 @@ fn every_fault_has_its_place_and_a_way_out() {
         (ADMIN_AT_LISTEN, "p.toml:2:1:", "listened on already"),
         (ADMIN_OF_SYSTEMD, "p.toml:2:1:", "systemd:admin is listened on already"),
         (ADMIN_OF_SYSTEMD, "p.toml:2:1:", "name each (systemd:NAME)"),
+        (CONTROL_AT_ADMIN, "p.toml:2:1:", "have this socket already"),
         (FORKING_ADMIN, "p.toml:2:1:", "forking cannot have beside its processes"),
         (PUBLIC_HUB, "p.toml:2:2:", "every client that can reach [::]:80 could publish"),
         (THREADED_ORIGIN, "p.toml:3:1:", "threaded serves files and the guestbook only"),
@@ -109,6 +112,23 @@ fn every_fault_has_its_place_and_a_way_out() {
     ] {
         let shown = faults(text);
         assert!(shown.starts_with(location) && shown.contains(words), "{text:?}: {shown}");
+    }
+}
+
+/// Regression: the check found no fault, and the server did not start.
+#[test]
+fn the_path_of_a_socket_can_be_too_long() {
+    let path = format!("/run/{}", "x".repeat(102));
+    let site = "[[site]]\nroot = \"x\"\n";
+    for (key, value) in [
+        ("control", format!("\"{path}\"")),
+        ("admin", format!("\"unix:{path}\"")),
+        ("listen", format!("[\"unix:{path}\"]")),
+    ] {
+        Config::parse("p", &format!("{key} = {value}\n{site}")).unwrap().validate().unwrap();
+        let longer = value.replace(&path, &format!("{path}y"));
+        let shown = faults(&format!("{key} = {longer}\n{site}"));
+        assert!(shown.starts_with("p.toml:1:") && shown.contains("at most 107 bytes"), "{shown}");
     }
 }
 
