@@ -1,9 +1,14 @@
 //! Explanations of why the server cannot listen, with advice.
 
 use pollux_server::config::Listen;
-use procfs::{net, process};
+use procfs::process;
 use rustix::io::Errno;
-use std::{collections::HashSet, fs, io, net::SocketAddr};
+use std::{
+    collections::HashSet,
+    fs,
+    io::{self, BufRead, BufReader},
+    net::SocketAddr,
+};
 
 /// The first unprivileged port if the kernel does not report it (ip(7)).
 const FIRST_UNPRIVILEGED: u16 = 1024;
@@ -55,12 +60,10 @@ fn in_use(address: SocketAddr) -> String {
 
 /// Returns the processes that listen on `port`, if this user may see them: `nginx (process 4711)`.
 fn holders(port: u16) -> Vec<String> {
-    let sockets: HashSet<u64> = [net::tcp(), net::tcp6()]
+    let sockets: HashSet<u64> = ["/proc/net/tcp", "/proc/net/tcp6"]
         .into_iter()
-        .filter_map(Result::ok)
-        .flatten()
-        .filter(|entry| entry.state == net::TcpState::Listen && entry.local_address.port() == port)
-        .map(|entry| entry.inode)
+        .filter_map(|table| fs::File::open(table).ok())
+        .flat_map(|table| listeners(BufReader::new(table), port))
         .collect();
     let Ok(processes) = process::all_processes() else { return Vec::new() };
     processes
@@ -79,6 +82,29 @@ fn holders(port: u16) -> Vec<String> {
         })
         .take(MAX_NAMED)
         .collect()
+}
+
+/// Returns the inodes of the sockets that listen on `port`, from a table of sockets (proc_pid_net(5)).
+///
+/// The kernel lists the sockets that listen first. The table is not read beyond them: behind them can be a million
+/// connections, and the kernel needs minutes to list these, because it searches from the beginning for each part.
+fn listeners(table: impl BufRead, port: u16) -> Vec<u64> {
+    const LISTEN: &str = "0A";
+    let mut found = Vec::new();
+    for line in table.lines().skip(1).map_while(Result::ok) {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let (Some(local), Some(&LISTEN), Some(inode)) =
+            (fields.get(1), fields.get(3), fields.get(9))
+        else {
+            break;
+        };
+        let its_port =
+            local.rsplit_once(':').and_then(|(_, hex)| u16::from_str_radix(hex, 16).ok());
+        if its_port == Some(port) {
+            found.extend(inode.parse::<u64>());
+        }
+    }
+    found
 }
 
 /// Returns `None` if the port is not the reason: a security module may forbid listening altogether.
@@ -102,6 +128,30 @@ fn privileged(address: SocketAddr) -> Option<String> {
 mod tests {
     use super::*;
     use anyhow::Context;
+
+    /// Regression: beside very many connections, a server whose address was in use took minutes to end, and no signal
+    /// ended it earlier.
+    #[test]
+    fn the_connections_of_the_machine_are_not_listed() {
+        let line = |number: u32, port: u16, state: &str| {
+            format!(
+                " {number:3}: 0100007F:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000     \
+                 0        0 {} 1 0000000000000000 100 0 0 10 0\n",
+                1000 + number
+            )
+        };
+        let head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+        let lines = [
+            line(0, 80, "0A"),
+            line(1, 8080, "0A"),
+            line(2, 80, "0A"),
+            line(3, 80, "01"),
+            line(4, 80, "0A"),
+        ];
+        let table = format!("{head}{}", lines.concat());
+        assert_eq!(listeners(table.as_bytes(), 80), [1000, 1002]);
+        assert_eq!(listeners(&b""[..], 80), [0; 0]);
+    }
 
     #[test]
     fn a_port_alone_needs_ipv6() {
