@@ -317,6 +317,21 @@ fn files_that_are_missing_are_warned_of() {
 
 /// Regression: the check found no fault, and the server did not start.
 #[test]
+fn folders_of_logs_and_stores_that_are_missing_are_warned_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("main.toml");
+    let text = "access-log = \"none/a.log\"\nslow-log = \"slow.log\"\n\
+                [hub]\nanonymous = true\npublish-anonymous = true\nstore = \"file:none/hub\"\n\
+                [[site]]\nguestbook = \"/g\"\nstore = \"file:none/g\"\n";
+    fs::write(&file, text).unwrap();
+    let warnings = Config::load(&file).unwrap().0.file_warnings();
+    let keys: Vec<_> = warnings.iter().map(Fault::key_name).collect();
+    assert_eq!(keys, ["access-log", "hub.store", "site[0].store"], "{warnings:?}");
+    assert!(warnings[0].message.ends_with("none is no folder on this machine"), "{warnings:?}");
+}
+
+/// Regression: the check found no fault, and the server did not start.
+#[test]
 fn passwords_and_keys_that_cannot_be_used_are_warned_of() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("main.toml");

@@ -1,6 +1,6 @@
 //! Warnings about files that a configuration names but that this machine cannot use.
 
-use super::{Config, Fault, Key, KeySource, SiteSection};
+use super::{Config, Fault, HubStoreConfig, Key, KeySource, LogTarget, SiteSection, Store};
 use crate::auth::Users;
 use pollux_http::path::SafePath;
 use pollux_tls::{Certificates, provider, read_roots};
@@ -8,9 +8,9 @@ use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 
 impl Config {
     /// Returns warnings for certificates that cannot be used with their keys, for files of authorities that cannot be
-    /// read, for roots that are not directories, for passwords and keys of the hub that cannot be used, and for other
-    /// files that are missing, pages of sites included. The configuration may be meant for another machine, so these are
-    /// not faults.
+    /// read, for roots that are not directories, for passwords and keys of the hub that cannot be used, for folders of
+    /// logs and stores that are missing, and for other files that are missing, pages of sites included. The configuration
+    /// may be meant for another machine, so these are not faults.
     pub fn file_warnings(&self) -> Vec<Fault> {
         let mut warnings = Vec::new();
         for list in self.certificate_lists() {
@@ -53,7 +53,36 @@ impl Config {
             }
         }
         self.warn_of_contents(&mut warnings);
+        for (key, path) in self.files_to_write() {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = folder.unwrap_or(Path::new("."));
+            if !folder.is_dir() {
+                let message = format!("{} is no folder on this machine", folder.display());
+                warnings.push(Fault::at(&key, message, ""));
+            }
+        }
         warnings
+    }
+
+    /// Returns the files that the server makes, in folders that it does not make, each with its key.
+    fn files_to_write(&self) -> Vec<(Vec<Key<'static>>, &Path)> {
+        let logs = [("access-log", &self.access_log), ("slow-log", &self.slow_log)];
+        let logs = logs.into_iter().filter_map(|(name, target)| match &target.as_ref()?.value {
+            LogTarget::File(path) => Some((vec![Key::Name(name)], path.as_path())),
+            _ => None,
+        });
+        let hub = self.hub.iter().filter_map(|hub| match &hub.store.as_ref()?.value {
+            HubStoreConfig::File(path) => {
+                Some((vec![Key::Name("hub"), Key::Name("store")], path.as_path()))
+            }
+            _ => None,
+        });
+        let sites = self.site.iter().enumerate().filter_map(|(index, site)| {
+            let Store::File(path) = &site.store.as_ref()?.value else { return None };
+            let key = vec![Key::Name("site"), Key::Index(index), Key::Name("store")];
+            Some((key, path.as_path()))
+        });
+        logs.chain(hub).chain(sites).collect()
     }
 
     /// Adds warnings about password files and keys of the hub that are there and cannot be used.
