@@ -147,7 +147,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::List { prefix, limit } => ControlRequest::List { prefix: bytes(&prefix), limit },
         Command::Show { url } => ControlRequest::Show { url: bytes(&url) },
         Command::Purge { what } => ControlRequest::Purge { what: what.what() },
-        Command::Stats => ControlRequest::Statistics,
+        Command::Stats => ControlRequest::Statistics {},
     };
     match exchange(&control::path_of(args.control)?, args.json, &request) {
         Ok(()) => Ok(ExitCode::SUCCESS),

@@ -77,8 +77,8 @@ const NO_SERVER: u8 = 3;
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let request = match args.command {
-        Command::Reload => ControlRequest::Reload,
-        Command::Upgrade => ControlRequest::Upgrade,
+        Command::Reload => ControlRequest::Reload {},
+        Command::Upgrade => ControlRequest::Upgrade {},
     };
     let control = control::path_of(args.control)?;
     match manage(&control, &request) {

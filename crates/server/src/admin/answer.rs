@@ -56,14 +56,14 @@ pub(super) fn answer(
             send(&ControlEvent::Purged { responses: count as u64 })?;
             Ok(1)
         }
-        ControlRequest::Statistics => {
+        ControlRequest::Statistics {} => {
             let counters = all.statistics().unwrap_or_default();
             let counters = counters.iter().map(|(name, value)| (name.into(), value)).collect();
             send(&ControlEvent::Statistics { counters })?;
             Ok(1)
         }
         // The main thread handles these: see `super::tasks`.
-        ControlRequest::Reload | ControlRequest::Upgrade => Err(not_here()),
+        ControlRequest::Reload {} | ControlRequest::Upgrade {} => Err(not_here()),
     }
 }
 

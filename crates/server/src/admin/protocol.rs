@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// The longest request, in bytes of its line.
 pub const REQUEST_MAX: u64 = 64 << 10;
 
-/// A request.
+/// A request. Variants without values have braces, because serde otherwise takes any members for them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ControlRequest {
@@ -30,13 +30,13 @@ pub enum ControlRequest {
         what: What,
     },
     /// The counters of all caches, added up: [`ControlEvent::Statistics`].
-    Statistics,
+    Statistics {},
     /// Read the configuration, certificates and logs again: [`ControlEvent::Change`] for each key that has
     /// changed.
-    Reload,
+    Reload {},
     /// Start the program again and hand the service over to it: [`ControlEvent::Change`] for each kind of
     /// object that was handed over. Connections to this socket then lead to the new process.
-    Upgrade,
+    Upgrade {},
 }
 
 /// The responses that are removed from the cache.
@@ -216,8 +216,8 @@ mod tests {
                 ControlRequest::Purge { what: What::SurrogateKey("k".into()) },
             ),
             (r#"{"command":"purge","what":"all"}"#, ControlRequest::Purge { what: What::All }),
-            (r#"{"command":"statistics"}"#, ControlRequest::Statistics),
-            (r#"{"command":"reload"}"#, ControlRequest::Reload),
+            (r#"{"command":"statistics"}"#, ControlRequest::Statistics {}),
+            (r#"{"command":"reload"}"#, ControlRequest::Reload {}),
         ] {
             assert_eq!(serde_json::from_str::<ControlRequest>(line).unwrap(), request, "{line}");
             let again = serde_json::to_string(&request).unwrap();
@@ -228,6 +228,8 @@ mod tests {
             "{}",
             r#"{"command":"purge"}"#,
             r#"{"command":"list","prefx":"a"}"#,
+            // Regression: this upgraded the server.
+            r#"{"command":"upgrade","only_check":true}"#,
             r#"{"command":"purge","what":{"url":"a","prefix":"b"}}"#,
         ] {
             assert!(serde_json::from_str::<ControlRequest>(line).is_err(), "{line}");

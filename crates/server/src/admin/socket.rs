@@ -197,12 +197,12 @@ fn manage(
     mut send: impl FnMut(&ControlEvent) -> io::Result<()>,
 ) -> Result<u64, AnswerError> {
     let task = match request {
-        ControlRequest::Reload => OperatorTask::Reload,
-        ControlRequest::Upgrade => OperatorTask::Upgrade,
+        ControlRequest::Reload {} => OperatorTask::Reload,
+        ControlRequest::Upgrade {} => OperatorTask::Upgrade,
         ControlRequest::List { .. }
         | ControlRequest::Show { .. }
         | ControlRequest::Purge { .. }
-        | ControlRequest::Statistics => {
+        | ControlRequest::Statistics {} => {
             let stores = stores.lock().unwrap_or_else(PoisonError::into_inner).clone();
             if stores.present().is_empty() {
                 let message = "there is no cache (pollux serve --cache SIZE)".into();

@@ -70,7 +70,7 @@ fn its_owner_alone_may_open_it_and_it_goes_with_the_server() {
     fs::remove_file(&path).unwrap();
     let other = started(&path).unwrap();
     drop(operator);
-    assert_eq!(Client::new(&path).request(&ControlRequest::Statistics).len(), 2);
+    assert_eq!(Client::new(&path).request(&ControlRequest::Statistics {}).len(), 2);
     drop(other);
 }
 
@@ -95,7 +95,7 @@ fn of_servers_that_start_at_once_one_has_the_socket() {
         let running = servers.iter().filter(|server| server.is_ok()).count();
         assert_eq!(running, 1, "round {round}");
         assert_eq!(
-            Client::new(&path).request(&ControlRequest::Statistics).len(),
+            Client::new(&path).request(&ControlRequest::Statistics {}).len(),
             2,
             "round {round}"
         );
@@ -115,7 +115,7 @@ fn a_directory_that_is_locked_for_long_is_used_nevertheless() {
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockShared).unwrap();
     let path = directory.path().join("control");
     let _operator = started(&path).unwrap();
-    assert_eq!(Client::new(&path).request(&ControlRequest::Statistics).len(), 2);
+    assert_eq!(Client::new(&path).request(&ControlRequest::Statistics {}).len(), 2);
 }
 
 #[test]
@@ -164,14 +164,14 @@ fn silent_clients_do_not_delay_others_up_to_a_limit() {
     let _operator = started(&path).unwrap();
     let mut silent: Vec<_> = (1..CLIENTS_MAX).map(|_| Client::new(&path)).collect();
     // A client that has an answer has been accepted.
-    silent.iter_mut().for_each(|client| drop(client.request(&ControlRequest::Statistics)));
+    silent.iter_mut().for_each(|client| drop(client.request(&ControlRequest::Statistics {})));
     let mut last = Client::new(&path);
     assert_eq!(last.request(&ControlRequest::List { prefix: String::new(), limit: None }).len(), 1);
     let event = Client::new(&path).event();
     assert!(matches!(event, Some(ControlEvent::Error { kind: ErrorKind::Busy, .. })), "{event:?}");
     drop(silent);
     pollux_testkit::wait_until("room for another client", || {
-        let events = Client::new(&path).request(&ControlRequest::Statistics);
+        let events = Client::new(&path).request(&ControlRequest::Statistics {});
         !matches!(events[..], [ControlEvent::Error { .. }])
     });
 }
