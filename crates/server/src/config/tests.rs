@@ -33,6 +33,8 @@ const ACME_OF_CLIENTS: &str = "acme = [\"a.example\"]\nacme-directory = \"letsen
      tls-client-ca = \"c\"\n[[site]]\nroot = \"x\"";
 const CONTROL_AT_ADMIN: &str =
     "admin = \"unix:/run/a\"\ncontrol = \"/run/a\"\n[[site]]\nroot = \"x\"";
+const FIELDS: &str = "access-log = \"l\"\nlog-format = \"json\"\nlog-fields = [\"time\", \"time\"]\n\
+     [[site]]\nroot = \"x\"";
 const FORKING_ADMIN: &str = "architecture = \"forking\"\nadmin = \":1\"\n[[site]]\nroot = \"x\"";
 const PUBLIC_HUB: &str = "listen = [\":80\"]\n[hub]\nanonymous = true\npublish-anonymous = true";
 const CACHES: &str = "[[site]]\norigin = [\"http://a\"]\ncache = \"1M\"\ncache-dir = \"c\"\n\
@@ -82,6 +84,7 @@ fn every_fault_has_its_place_and_a_way_out() {
         (ADMIN_OF_SYSTEMD, "p.toml:2:1:", "systemd:admin is listened on already"),
         (ADMIN_OF_SYSTEMD, "p.toml:2:1:", "name each (systemd:NAME)"),
         (CONTROL_AT_ADMIN, "p.toml:2:1:", "have this socket already"),
+        (FIELDS, "p.toml:3:23:", "`time` is there twice"),
         (FORKING_ADMIN, "p.toml:2:1:", "forking cannot have beside its processes"),
         (PUBLIC_HUB, "p.toml:2:2:", "every client that can reach [::]:80 could publish"),
         (THREADED_ORIGIN, "p.toml:3:1:", "threaded serves files and the guestbook only"),

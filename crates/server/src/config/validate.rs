@@ -183,6 +183,15 @@ impl Config {
             "`log-fields` has no effect: only lines of JSON have fields to choose",
             "add `log-format = \"json\"` (--log-format json)",
         );
+        for (number, field) in self.log_fields.iter().enumerate() {
+            let is_twice = self.log_fields[..number].iter().any(|other| other.value == field.value);
+            faults.check(
+                !is_twice,
+                &[Key::Name("log-fields"), Key::Index(number)],
+                &format!("`{field}` is there twice"),
+                "leave one of them out: a JSON object has one member of a name",
+            );
+        }
         faults.check(
             self.slow_log.is_some() || self.slow_threshold == default.slow_threshold,
             &[Key::Name("slow-threshold")],
