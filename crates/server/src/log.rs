@@ -28,7 +28,7 @@ use std::{
         mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// A buffer is sent to the writer when it has this size.
@@ -40,6 +40,9 @@ const QUEUE_BUFFERS: usize = 256;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a reload waits for the outcome of opening the files again. The writer may be busy with a slow disk.
 const REOPEN_PATIENCE: Duration = Duration::from_secs(2);
+/// The time between two messages that a log cannot be written. A disk that was full before is full again perhaps weeks
+/// later, and the first message is forgotten then.
+const REPORT_PAUSE: Duration = Duration::from_secs(60);
 /// The warning that is logged if [`PATIENCE`] was too short.
 pub(crate) const LOST: &str = "access log: it is not written in time; its last lines are lost";
 
@@ -202,6 +205,22 @@ impl Sinks {
     }
 }
 
+/// When the failures of each log were reported.
+#[derive(Debug, Default)]
+struct FailureReports([Option<Instant>; 2]);
+
+impl FailureReports {
+    /// Returns whether a failure of this log is reported now: the first one, and one after each [`REPORT_PAUSE`].
+    fn is_due(&mut self, kind: Kind, now: Instant) -> bool {
+        let last = &mut self.0[kind as usize];
+        let is_due = last.is_none_or(|last| now.saturating_duration_since(last) >= REPORT_PAUSE);
+        if is_due {
+            *last = Some(now);
+        }
+        is_due
+    }
+}
+
 /// Writes the lines of each message until all senders are closed. Lines that cannot be written are
 /// added to `lost`.
 fn write_each(
@@ -210,7 +229,7 @@ fn write_each(
     mut sinks: Sinks,
     lost: &AtomicU64,
 ) {
-    let mut has_failed = false;
+    let mut reports = FailureReports::default();
     while let Some(message) = next() {
         let (kind, lines) = match message {
             Message::Lines(kind, lines) => (kind, lines),
@@ -218,7 +237,7 @@ fn write_each(
                 let reason = match Sinks::open(config) {
                     Ok(new) => {
                         sinks = new;
-                        has_failed = false;
+                        reports = FailureReports::default();
                         None
                     }
                     Err(error) => Some(format!("{error:#}; the one that was open stays in use")),
@@ -241,7 +260,7 @@ fn write_each(
         let loss = sink.write(&lines);
         lost.fetch_add(loss.lines, Ordering::Relaxed);
         if let Some(error) = loss.error
-            && !std::mem::replace(&mut has_failed, true)
+            && reports.is_due(kind, Instant::now())
         {
             tracing::error!("{}: {error}; lines are being lost", kind.name());
         }
@@ -381,6 +400,21 @@ mod tests {
             "127.0.0.1 - - [06/Nov/1994:08:49:37 +0000] \"GET /a HTTP/1.0\" 200 2326\n\
              - - - [06/Nov/1994:08:49:37 +0000] \"GET /\\\"\\\\ HTTP/1.1\" 200 2326\n"
         );
+    }
+
+    /// Regression: a disk that became full for the second time was not reported, nor was the slow log's after the
+    /// access log's.
+    #[test]
+    fn failures_of_each_log_are_reported_again_after_a_pause() {
+        let (mut reports, start) = (FailureReports::default(), Instant::now());
+        let mut is_due = |kind, after: Duration| reports.is_due(kind, start + after);
+        let moment = Duration::from_millis(1);
+        assert!(is_due(Kind::Access, Duration::ZERO));
+        assert!(is_due(Kind::Slow, moment));
+        assert!(!is_due(Kind::Access, REPORT_PAUSE - moment));
+        assert!(is_due(Kind::Access, REPORT_PAUSE));
+        assert!(!is_due(Kind::Slow, REPORT_PAUSE));
+        assert!(!is_due(Kind::Access, 2 * REPORT_PAUSE - moment));
     }
 
     /// Regression: a reload said that the log was opened again, and it was not.
