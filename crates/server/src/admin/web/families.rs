@@ -93,6 +93,11 @@ fn process(snapshot: &Snapshot, all: &mut Vec<Family>) {
     all.extend([
         gauge("pollux_build_info", "What runs: version, mechanism, architecture.", vec![build]),
         gauge("pollux_workers", "Workers that run.", single(snapshot.running as u64)),
+        gauge(
+            "pollux_workers_started",
+            "Workers that were started, and should run.",
+            single(info.workers as u64),
+        ),
         counter(
             "pollux_workers_replaced",
             "Workers that died and were replaced.",
@@ -396,6 +401,7 @@ mod tests {
         let text = Format::Prometheus.write(&families(&snapshot()));
         for line in [
             "pollux_http_requests_total 9\n",
+            "pollux_workers_started 1\n",
             "pollux_cache_requests_total{outcome=\"hits\"} 3\n",
             "pollux_cache_entries 2\n",
         ] {
