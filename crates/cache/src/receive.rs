@@ -459,7 +459,8 @@ impl Shard {
         let request_metadata = self.request_metadata(request);
         let mut merged = ResponseMetadata::read(status, Fields::new(&fields), &self.config);
         // A response that was stored for all users is for all that the origin confirms it for.
-        merged.is_for_cookie = request_metadata.has_cookie && old.header().stale_if_error == 0;
+        let is_for_all = !old.header().is_unstated() || old.header().stale_if_error > 0;
+        merged.is_for_cookie = request_metadata.has_cookie && !is_for_all;
         let fields = without(&fields, &merged.directives.withheld);
         let metadata = ResponseMetadata::read(status, Fields::new(&fields), &self.config);
         let times = FreshnessTimes {

@@ -150,13 +150,17 @@ impl<'b> ResponseMetadata<'b> {
     }
 
     /// A tenth of the time since the last change, for statuses that permit heuristics or with `public`.
-    /// 0 for a response that sets a cookie, which was probably not meant for all clients.
+    /// 0 for a response that sets a cookie, which was probably not meant for all clients, and for one to a
+    /// request with `Cookie`, which may be for one user, unless it is `public`.
     fn heuristic_lifetime(&self, now: u64, config: &Config) -> Seconds {
         let may = is_heuristic(self.status) || self.directives.public;
         if !may || self.sets_cookies {
             return 0;
         }
         if let Some(changed) = self.last_modified {
+            if self.is_for_cookie && !self.directives.public {
+                return 0;
+            }
             let since = self.date.unwrap_or(now).saturating_sub(changed);
             return clamp(since / 10).min(config.heuristic_max_s);
         }

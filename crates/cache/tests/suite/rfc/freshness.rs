@@ -36,6 +36,34 @@ fn rfc_9111_4_2_lifetimes() {
     }
 }
 
+/// Regression: a page of one user with a `Last-Modified` was fresh for all. Other caches do not store it.
+#[test]
+fn rfc_9111_4_2_2_no_heuristics_for_cookies() {
+    let changed = format!("Last-Modified: {}\r\n", at(START - 1000));
+    let is_for_all = |of_request: &str, fields: &str| {
+        let mut harness = Harness::default();
+        harness.get("/", of_request, &reply(200, fields, "page"));
+        harness.get("/", "", &reply(200, "", "new")).is_hit()
+    };
+    let cookie = "Cookie: session=1\r\n";
+    assert!(is_for_all("", &changed));
+    assert!(!is_for_all(cookie, &changed));
+    assert!(is_for_all(cookie, &format!("{changed}Cache-Control: public\r\n")));
+    assert!(is_for_all(cookie, "Cache-Control: max-age=60\r\n"));
+    // It is for all as soon as the origin confirms it for a client without a cookie.
+    let mut harness = Harness::default();
+    harness.get("/", cookie, &reply(200, &changed, "page"));
+    let confirmed = reply(304, &changed, "");
+    for (of_request, is_hit) in [(cookie, false), ("", false), (cookie, true)] {
+        let got = harness.get("/", of_request, &confirmed);
+        assert_eq!((got.is_hit(), got.text()), (is_hit, "page"), "{of_request}");
+    }
+    harness.now += 110;
+    for is_hit in [false, true] {
+        assert_eq!(harness.get("/", cookie, &confirmed).is_hit(), is_hit);
+    }
+}
+
 #[test]
 fn rfc_9111_5_2_1_request_directives() {
     const FRESH: &str = "Cache-Control: max-age=60\r\nETag: \"a\"\r\n";

@@ -195,7 +195,8 @@ fn the_operators_choice_excludes_what_may_be_for_one_user() {
         (cookie, "Cache-Control: max-age=5\r\n", 5, true),
         (cookie, "Cache-Control: public\r\n", 0, true),
         (cookie, "Cache-Control: stale-if-error=60\r\n", 0, true),
-        (cookie, &*changed, 100, true),
+        (cookie, &*changed, 100, false),
+        ("", &*changed, 100, true),
     ] {
         let mut harness = Harness::new(config.clone());
         harness.get("/", of_request, &reply(200, fields, "page"));
