@@ -155,6 +155,7 @@ impl Publisher {
             self.has_sent = true;
             connection.send(&out, REPLY_TIMEOUT)?;
             drop(out);
+            let mut not_master = None;
             // Those that the stream does not accept come behind the others, in their order.
             for _ in 0..jobs.len() {
                 let reply = connection.receive()?;
@@ -165,10 +166,10 @@ impl Publisher {
                     }
                     Reply::Nil => jobs.push_back(job),
                     Reply::Error(text) if text.starts_with(OTHER_EPOCH) => jobs.push_back(job),
-                    // This server is a replica now. At the next attempt, another server may have its address.
+                    // This server is a replica now, and replies the same to the following updates.
                     Reply::Error(text) if text.starts_with("READONLY") => {
-                        jobs.push_front(job);
-                        return Err(RedisError::Refused(text));
+                        answer(shared, &job, Err(Reject::unavailable(REFUSED)));
+                        not_master = Some(text);
                     }
                     Reply::Error(text) => {
                         tracing::warn!(
@@ -184,6 +185,10 @@ impl Publisher {
                 }
             }
             self.has_sent = false;
+            if let Some(text) = not_master {
+                // At the next attempt, another server may have this address.
+                return Err(RedisError::Refused(text));
+            }
             if jobs.is_empty() {
                 return Ok(());
             }
