@@ -262,7 +262,7 @@ impl Shard {
         }
         // The new response must not be stored, and the stored one is outdated, unless the new one may be
         // for one user and the stored one is only used if the origin fails.
-        let is_personal = metadata.is_for_cookie && refusal == Some(Refusal::NeverUsable);
+        let is_personal = metadata.is_personal() && refusal == Some(Refusal::NeverUsable);
         if let Some(candidate) = candidate
             && matches!(reply.status, 200..=299 | 404 | 410)
             && refusal.is_none_or(Refusal::evicts_stored)

@@ -30,7 +30,7 @@ const NO_CACHE: u16 = 1;
 const MUST_REVALIDATE: u16 = 2;
 const SHARED_REVALIDATE: u16 = 4;
 const IMMUTABLE: u16 = 8;
-/// The response states no lifetime, and has none by heuristics.
+/// See [`RecordHeader::is_unstated`].
 const UNSTATED: u16 = 16;
 
 /// The fixed-size header of a record.
@@ -137,9 +137,9 @@ impl RecordHeader {
     }
 
     /// Whether a client's `max-stale` must be ignored (§4.2.4): for `no-cache`, `must-revalidate`,
-    /// `proxy-revalidate`, and `s-maxage`, which implies `proxy-revalidate` (§5.2.2.10). It is also
-    /// ignored for a response that has never been fresh and does not say so itself, which the RFC leaves
-    /// to the cache: such a page may be for one user, and another user must not get it unconfirmed.
+    /// `proxy-revalidate`, and `s-maxage`, which implies `proxy-revalidate` (§5.2.2.10). This cache
+    /// also ignores it, as the RFC permits, for a response that says nothing about caching: such a page may
+    /// be for one user, and another user must not get it unconfirmed.
     pub(crate) fn forbids_stale(&self) -> bool {
         self.flags & (NO_CACHE | MUST_REVALIDATE | SHARED_REVALIDATE | UNSTATED) != 0
     }
@@ -151,7 +151,8 @@ impl RecordHeader {
         self.stale_if_error.max(accepted.unwrap_or(0))
     }
 
-    /// Whether the response says nothing about caching ([`ResponseMetadata::is_unstated`]).
+    /// Whether the response says nothing about caching: it states no lifetime, is not `public`, and has no
+    /// lifetime by heuristics.
     pub(crate) fn is_unstated(&self) -> bool {
         self.flags & UNSTATED != 0
     }
@@ -244,7 +245,6 @@ impl FreshnessTimes {
         let must_not =
             directives.no_cache || directives.must_revalidate || directives.proxy_revalidate;
         let unless = |is_not: bool, seconds: Seconds| if is_not { 0 } else { seconds };
-        let default_stale_if_error = metadata.default_stale_if_error(now, config);
         Self {
             received_at: now,
             initial_age: metadata.initial_age(requested_at, now),
@@ -253,10 +253,7 @@ impl FreshnessTimes {
                 must_not,
                 directives.stale_while_revalidate.unwrap_or(0),
             ),
-            stale_if_error: unless(
-                must_not,
-                directives.stale_if_error.unwrap_or(default_stale_if_error),
-            ),
+            stale_if_error: unless(must_not, metadata.stale_if_error(config)),
             arrival_delay: now.saturating_sub(requested_at).min(u64::from(u16::MAX)) as u16,
         }
     }

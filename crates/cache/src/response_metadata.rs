@@ -150,15 +150,15 @@ impl<'b> ResponseMetadata<'b> {
     }
 
     /// A tenth of the time since the last change, for statuses that permit heuristics or with `public`.
-    /// 0 for a response that sets a cookie, which was probably not meant for all clients, and for one to a
-    /// request with `Cookie`, which may be for one user, unless it is `public`.
+    /// 0 for a response that sets a cookie, which was probably not meant for all clients, and for one that may
+    /// be for one user.
     fn heuristic_lifetime(&self, now: u64, config: &Config) -> Seconds {
         let may = is_heuristic(self.status) || self.directives.public;
         if !may || self.sets_cookies {
             return 0;
         }
         if let Some(changed) = self.last_modified {
-            if self.is_for_cookie && !self.directives.public {
+            if self.is_personal() {
                 return 0;
             }
             let since = self.date.unwrap_or(now).saturating_sub(changed);
@@ -168,19 +168,19 @@ impl<'b> ResponseMetadata<'b> {
         if is_negative { config.negative_lifetime_s } else { 0 }
     }
 
-    /// Whether the response says nothing about caching, so that it may be for one user: it states no
-    /// lifetime, is not `public`, and has no lifetime by heuristics.
-    pub(crate) fn is_unstated(&self, now: u64, config: &Config) -> bool {
-        !self.is_explicit() && self.lifetime(now, config) == 0
+    /// Whether the response may be for one user: its request had `Cookie`, and the response states no
+    /// lifetime and is not `public`.
+    pub(crate) fn is_personal(&self) -> bool {
+        self.is_for_cookie && !self.is_explicit()
     }
 
-    /// The time for which the response is used by default if the origin fails
-    /// ([`Config::stale_if_error_s`]): none with `s-maxage`, which implies `proxy-revalidate`
-    /// (§5.2.2.10), and none if it says nothing about caching and may depend on the client's cookie.
-    pub(crate) fn default_stale_if_error(&self, now: u64, config: &Config) -> Seconds {
-        let is_personal = self.is_for_cookie && self.is_unstated(now, config);
-        let is_excluded = self.directives.s_maxage.is_some() || is_personal;
-        if is_excluded { 0 } else { config.stale_if_error_s }
+    /// The time for which the response is used if the origin fails: as long as it states, or as long as the
+    /// operator chose ([`Config::stale_if_error_s`]). The operator's choice does not apply with `s-maxage`,
+    /// which implies `proxy-revalidate` (§5.2.2.10), and to a response that may be for one user.
+    pub(crate) fn stale_if_error(&self, config: &Config) -> Seconds {
+        let is_excluded = self.directives.s_maxage.is_some() || self.is_personal();
+        let default = if is_excluded { 0 } else { config.stale_if_error_s };
+        self.directives.stale_if_error.unwrap_or(default)
     }
 
     /// `corrected_initial_age` (§4.2.3) of a response requested at `requested_at` and received at

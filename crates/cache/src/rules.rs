@@ -105,9 +105,8 @@ pub(crate) fn check_storable(
     }
     let has_validator = metadata.etag.is_some() || metadata.last_modified.is_some();
     let is_usable = metadata.lifetime(now, config) > 0 && !directives.no_cache;
-    let stale_if_error =
-        directives.stale_if_error.unwrap_or_else(|| metadata.default_stale_if_error(now, config));
-    let may_be_stale = directives.stale_while_revalidate.is_some() || stale_if_error > 0;
+    let may_be_stale =
+        directives.stale_while_revalidate.is_some() || metadata.stale_if_error(config) > 0;
     if !(is_usable || has_validator || may_be_stale && !directives.no_cache) {
         return Err(Refusal::NeverUsable);
     }
