@@ -361,10 +361,11 @@ impl Shard {
         // for a common fetch, and so do the requests that waited for a response from disk, if that is
         // stale. A request with `no-cache` would wait in vain: it does not accept the response to an
         // earlier request.
-        let was_loaded = self.history.was_loaded(key.hash, now);
+        let has_waited_for_disk = lookup.has_waited && self.history.was_loaded(key.hash, now);
         let is_backing_off =
             || self.history.is_backing_off(key.hash, now, self.config.back_off_max_s);
-        let may_wait_again = || (forward == Forward::VaryMiss || was_loaded) && !is_backing_off();
+        let may_wait_again =
+            || (forward == Forward::VaryMiss || has_waited_for_disk) && !is_backing_off();
         let may_wait =
             !request_metadata.directives.no_cache && (!lookup.has_waited || may_wait_again());
         if let Some(ticket) = other
@@ -396,7 +397,7 @@ impl Shard {
             may_store: is_get,
             conditions_replaced,
             // The request may have waited for a load from disk instead of another request.
-            has_waited: lookup.has_waited && !was_loaded,
+            has_waited: lookup.has_waited && !has_waited_for_disk,
             ..PendingFetch::new(Some(key), forward, now)
         };
         let ticket = self.pending_fetches.begin(fetching);
