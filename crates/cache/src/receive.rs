@@ -458,7 +458,7 @@ impl Shard {
         }
         let request_metadata = self.request_metadata(request);
         let mut merged = ResponseMetadata::read(status, Fields::new(&fields), &self.config);
-        // A response that was stored for all users is for all that the origin confirms it for.
+        // A response that was stored for all users stays so, even if the request that confirms it has a cookie.
         let is_for_all = !old.header().is_unstated() || old.header().stale_if_error > 0;
         merged.is_for_cookie = request_metadata.has_cookie && !is_for_all;
         let fields = without(&fields, &merged.directives.withheld);

@@ -53,7 +53,7 @@ fn not_utf8() -> Reject {
     Reject::invalid("a field is not UTF-8: encode it as UTF-8, then as %XX")
 }
 
-/// Decodes escapes, and leaves what is none as it is.
+/// Decodes escapes. A percent sign that begins no escape stands for itself.
 fn unescape_leniently(text: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(decode(&b"a&".repeat(2000)).unwrap_err().status, 413);
     }
 
-    /// Regression: such a query was refused, whosever the parameter was.
+    /// Regression: a query with a malformed value was refused, even if the parameter was not one of the hub's.
     #[test]
     fn a_query_is_decoded_as_by_the_url_standard() {
         let fields =

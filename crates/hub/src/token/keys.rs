@@ -183,8 +183,8 @@ impl KeySet {
     }
 }
 
-/// Whether a text is a public key in a form that is not read: of OpenSSH, a list of JWKs, or DER. If such a key were
-/// taken for the secret of HS256, all who know the public key could sign tokens.
+/// Whether a text is a public key in a form that is not read: of OpenSSH, a list of JWKs, or DER. As the secret of
+/// HS256, such a key would let every reader of the public key sign tokens.
 fn is_public(text: &[u8]) -> bool {
     let is_list = || serde_json::from_slice::<Vec<Value>>(text).is_ok();
     // A SEQUENCE whose length is that of the rest (X.690 §8.1.3).

@@ -110,8 +110,8 @@ fn a_public_key_is_no_secret() {
     }
 }
 
-/// Regression: a public key with a comment or a byte order mark before it was taken for the secret of HS256, so all who
-/// knew the public key could sign tokens.
+/// Regression: a public key behind a comment or a byte order mark was taken for the secret of HS256. Every reader of
+/// the public key could then sign tokens.
 #[test]
 fn text_before_a_public_key_makes_it_no_secret() {
     for signer in &signers()[1..] {

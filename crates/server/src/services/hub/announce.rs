@@ -3,8 +3,9 @@
 //! They are published in the order in which the subscriptions change: the registry stays locked until the
 //! update of a change is published. The order of the locks is: the registry, the events that wait, the log.
 //!
-//! An event waits until the store has confirmed it. If the store refuses one, this one and all behind it are published
-//! again, so that the last event of a subscription always says whether the subscription is active.
+//! An event waits until the store has confirmed it. If the store refuses an event, this event and all behind it are
+//! published again, so that the last event of a subscription says whether the subscription is active. An event that
+//! Redis has neither confirmed nor refused counts as published: while Redis is slow, each attempt would repeat it.
 
 use super::{
     expiries::CARE_INTERVAL,
@@ -40,7 +41,7 @@ pub(super) struct Announcements {
 #[derive(Debug)]
 enum Outcome {
     Open(Receiver<Result<(), Reject>>),
-    /// It is published, or at least it must not be published again.
+    /// The event is published, or Redis may have it. It is not published again.
     Taken,
     Refused,
 }
@@ -52,7 +53,7 @@ impl Outcome {
             match answer.try_recv() {
                 Err(TryRecvError::Empty) => {}
                 Ok(Ok(())) => *self = Self::Taken,
-                // Like the update of a publisher, it is not sent a second time.
+                // Redis may have the event.
                 Ok(Err(reject)) if reject.message == UNCONFIRMED => *self = Self::Taken,
                 Ok(Err(_)) | Err(TryRecvError::Disconnected) => *self = Self::Refused,
             }

@@ -83,7 +83,7 @@ pub(super) fn watch(
             if let Some(keys) = watch.look() {
                 install(Some((&keys, watch.text.as_slice())));
             }
-            // Only the first one is waited for.
+            // The start waits only for the first check.
             let _ = send.try_send(());
             thread::sleep(PERIOD);
         }

@@ -49,7 +49,7 @@ pub(crate) struct HubShared {
     pub(super) token_matchers: MatcherCache,
     pub(super) subscribers: Option<Verifier>,
     pub(super) publishers: Option<Verifier>,
-    /// The keys that they use, once these were fetched from a URL.
+    /// The keys from `--hub-jwks URL` with which tokens are verified; `None` if there are none yet.
     pub(super) fetched_keys: Mutex<Option<FetchedKeys>>,
     /// The maximum duration of a stream.
     pub(super) max_lifetime: Option<MaxLifetime>,

@@ -395,8 +395,8 @@ impl Hub {
     }
 }
 
-/// Returns the identifier in a field. Browsers encode it as UTF-8. Node.js and Python encode a text without other
-/// characters as Latin-1.
+/// Returns the identifier in a field. Browsers encode it as UTF-8. Node.js and Python encode it as Latin-1, if Latin-1
+/// has all its characters.
 fn identifier(value: &[u8]) -> String {
     match std::str::from_utf8(value) {
         Ok(text) => text.to_owned(),

@@ -62,7 +62,7 @@ pub(super) struct WaitingList {
 #[derive(Debug, Serialize, Deserialize)]
 enum Packet {
     /// The store of the history, the position of the next update, and with Redis the last entry of the log.
-    /// An earlier version does not send its keys.
+    /// `keys` are those from `--hub-jwks URL`; an earlier version does not send them.
     Begin { store: String, next: Sequence, entry: Option<String>, keys: Option<FetchedKeys> },
     /// An update of the log.
     Entry {

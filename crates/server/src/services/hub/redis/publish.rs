@@ -221,7 +221,7 @@ impl Publisher {
             let seen = lock(&self.redis.progress).position.epoch.max(self.epoch);
             self.epoch = now.max(seen.saturating_add(1));
             let outcome = self.put_first(connection, job);
-            // What Redis replies with an error, it has not carried out.
+            // A command to which Redis replies with an error has no effect.
             self.has_sent =
                 matches!(&outcome, Err(error) if !matches!(error, RedisError::Refused(_)));
             if outcome? {
