@@ -1,5 +1,6 @@
 //! Runs an experiment.
 
+mod blocks;
 mod cpus;
 pub mod executable;
 mod ground;
@@ -30,6 +31,7 @@ use crate::{
     steady,
 };
 use anyhow::Context as _;
+use blocks::Blocks;
 use interrupt::{Interrupt, Interruption};
 use journal::Journal;
 use pollux_event::{Capabilities, MechanismSpec, registry};
@@ -273,22 +275,16 @@ impl<'a> Session<'a> {
         // All servers and blocks have windows of the same length: slow servers must not be measured for a
         // shorter time.
         let windows = self.windows_of_a_run();
-        let read: Vec<&[Cell]> =
-            courses.iter().copied().filter(|course| self.is_read(course)).collect();
-        let aimed_at = self.aimed_at();
-        let for_figures = budget.figure_blocks.unwrap_or(u32::MAX).min(aimed_at);
-        let runs = self.runnable(&courses) * for_figures as usize
-            + self.runnable(&read) * (aimed_at - for_figures) as usize;
-        let all_windows = runs * windows;
+        let blocks = Blocks::of(self, courses);
+        let runs = (0..self.aimed_at()).map(|block| self.runnable(&blocks.courses(block)));
+        let all_windows = runs.sum::<usize>() * windows;
         let for_runs = self.left_s() * (1.0 - SPARE);
         let window = self.window_before().unwrap_or_else(|| {
             plan::window_seconds(&budget, for_runs, all_windows, self.overhead() / windows as f64)
         });
         let looks = sequential::planned(budget.blocks as usize);
         for block in 0..budget.blocks {
-            let is_for_figures = budget.figure_blocks.is_none_or(|blocks| block < blocks);
-            let courses = if is_for_figures { &courses } else { &read };
-            let open = self.runnable(courses);
+            let open = self.runnable(&blocks.courses(block));
             let run = windows as f64 * window + self.overhead();
             if block > 0 && self.left_s() < open as f64 * run {
                 self.outcome.notes.push(format!(
@@ -297,24 +293,17 @@ impl<'a> Session<'a> {
                 ));
                 break;
             }
-            self.block(courses, block, window)?;
-            let made = block + 1;
-            if Some(made) == budget.figure_blocks && read.len() < courses.len() {
-                self.outcome.notes.push(format!(
-                    "Cells that no claim reads were measured in the first {made} blocks only, for the figures."
-                ));
+            if let Some(note) = blocks.note(block) {
+                self.note(note);
             }
+            self.block(&blocks, block, window)?;
+            let made = block + 1;
             let is_look = made < budget.blocks && looks.contains(&(made as usize));
             if is_look && self.is_settled() {
                 break;
             }
         }
         Ok(())
-    }
-
-    /// Whether a claim reads one of these cells.
-    fn is_read(&self, course: &[Cell]) -> bool {
-        course.iter().any(|cell| claims::is_read(&self.outcome, cell))
     }
 
     /// Returns the number of courses whose servers can hold the connections.
@@ -381,15 +370,16 @@ impl<'a> Session<'a> {
 
     /// Measures every course once, and repeats those in which the generator was the bottleneck, as far as
     /// time allows.
-    fn block(&mut self, courses: &[&[Cell]], block: u32, window: f64) -> anyhow::Result<()> {
-        let later = self.aimed_at().saturating_sub(block + 1) as usize * courses.len();
+    fn block(&mut self, blocks: &Blocks<'_>, block: u32, window: f64) -> anyhow::Result<()> {
+        let courses = blocks.courses(block);
+        let before = blocks.count(0..block);
+        let later = blocks.count(block + 1..self.aimed_at());
         let windows = self.windows_of_a_run() as f64;
         let mut invalid = Vec::new();
-        let order = plan::block_order(courses.len(), block, self.settings.seed);
         let is_made = |runs: &[Run], course: &[Cell]| {
             runs.iter().any(|run| run.block == block && run.cell == course[0])
         };
-        for (done, course) in order.into_iter().map(|index| courses[index]).enumerate() {
+        for (done, &course) in courses.iter().enumerate() {
             if is_made(&self.outcome.runs, course) {
                 continue;
             }
@@ -405,8 +395,7 @@ impl<'a> Session<'a> {
             }
             let run = windows * window + self.overhead();
             let what = format!("block {}: {}", block + 1, course_name(course));
-            let before = block as usize * courses.len();
-            let total = self.aimed_at().max(block + 1) as usize * courses.len();
+            let total = before + courses.len() + later;
             let left_s = (courses.len() - done + later) as f64 * run;
             self.settings.progress.running(&what, before + done, total, left_s);
             let again = self.one(course, block, window, &vec![true; course.len()])?;

@@ -177,6 +177,27 @@ fn every_cell_is_measured_in_every_block_and_the_claim_is_judged() {
     assert_eq!(claim.parts.len(), 2);
 }
 
+/// A resumed run leaves the same cells out, and has the note about it once.
+#[test]
+fn cells_that_no_claim_reads_are_measured_in_the_first_blocks_only() {
+    let text = SMALL.replace(r#"each = ["level", "edge"]"#, r#"each = ["level"]"#);
+    let text = text.replace("blocks = 6", "blocks = 3\nfigure-blocks = 1");
+    let experiment = Experiment::parse(&text).unwrap();
+    let earlier = run(&settings(&experiment, &[])).unwrap();
+    let mut half = earlier.clone();
+    half.runs.retain(|run| run.block < 2);
+    let resumed = Settings { resume: Some(half), ..settings(&experiment, &[]) };
+    for outcome in [earlier, run(&resumed).unwrap()] {
+        let blocks = |name: &str| -> Vec<u32> {
+            let runs = outcome.runs.iter().filter(|run| run.cell.variant == name);
+            runs.map(|run| run.block).collect()
+        };
+        assert_eq!((blocks("level"), blocks("edge")), (vec![0, 0, 1, 1, 2, 2], vec![0, 0]));
+        let notes = outcome.notes.iter().filter(|note| note.contains("in the first block only"));
+        assert_eq!(notes.count(), 1, "{:?}", outcome.notes);
+    }
+}
+
 #[test]
 fn the_result_comes_back_from_disk_and_renders_the_same_page() {
     let outcome = outcome(&[]);

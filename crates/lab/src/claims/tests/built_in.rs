@@ -142,6 +142,24 @@ fn every_built_in_claim_can_hold_and_can_fail() {
     assert!(judged > 50, "only {judged} claims");
 }
 
+/// In the blocks that measure only what claims read, no cell by which a claim is judged is missing.
+#[test]
+fn a_claim_reads_every_cell_that_it_is_judged_by() {
+    for id in crate::experiment::ids() {
+        let experiment = crate::experiment::find(id).unwrap();
+        for claim in &experiment.claim {
+            let mut outcome = made_for(&experiment, claim, false, 1.0);
+            outcome.experiment.claim = vec![claim.clone()];
+            assert!(!outcome.runs.is_empty(), "{id}, {}", claim.id);
+            for run in outcome.runs.iter().filter(|run| run.block == 0) {
+                assert!(is_read(&outcome, &run.cell), "{id}, {}: {}", claim.id, run.cell.name());
+                let other = Cell { variant: "another".into(), ..run.cell.clone() };
+                assert!(!is_read(&outcome, &other), "{id}, {}", claim.id);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_claim_is_judged_at_each_of_its_rates_that_the_run_has() {
     let experiment = crate::experiment::find("provos-fig10").unwrap();
