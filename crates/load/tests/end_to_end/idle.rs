@@ -225,15 +225,15 @@ fn a_close_that_comes_with_the_end_of_a_handshake_is_noticed() {
     let settings = pollux_tls::ServerSettings::default().build(Arc::new(certificates)).unwrap();
     let server = Server::start(move |mut peer| {
         let mut handshake = pollux_tls::Handshake::server(settings.clone()).unwrap();
-        let (mut input, mut flight) = ([0; 4096], Vec::new());
-        while flight.is_empty() {
+        let (mut input, mut output) = ([0; 4096], Vec::new());
+        while output.is_empty() {
             let Ok(received @ 1..) = peer.stream.read(&mut input) else { return };
-            handshake.advance(&input[..received], &mut flight).unwrap();
+            handshake.advance(&input[..received], &mut output).unwrap();
         }
         // The first connection ends in the packet that completes its handshake.
         let is_first = peer.number == 0;
         rustix::net::sockopt::set_tcp_cork(&peer.stream, is_first).unwrap();
-        peer.send(&flight);
+        peer.send(&output);
         if is_first {
             peer.stream.shutdown(Shutdown::Write).unwrap();
         }
