@@ -66,9 +66,10 @@ impl StateDir {
     }
 
     /// Creates missing directories, accessible to the owner only, and checks that files can be written.
-    /// A process of root that will become another user passes this user as `owner`, who then gets everything that
-    /// belongs to root. Only the state directory itself is created in this case, because root would follow links that
-    /// the user has made in it. The process creates the rest with `None` after it has become the user.
+    ///
+    /// A process of root that will become another user passes that user as `owner`. What belongs to root is then given
+    /// to the owner, and only the state directory itself is created: root would follow links that the owner has made in
+    /// it. The process calls this function again with `None` after it has become the user, for the rest.
     ///
     /// # Errors
     /// As mkdir(2), chmod(2), chown(2) and open(2), with the path.

@@ -121,7 +121,7 @@ impl Config {
         if faults.0.is_empty() { Ok(()) } else { Err(faults.0) }
     }
 
-    /// Checks that the user is not root, who would give up nothing.
+    /// Checks that `user` is not root: a server that becomes root gives up nothing.
     fn check_user(&self, faults: &mut Faults) {
         let is_root = |user: &Text<UserSpec>| ["root", "0"].contains(&user.value.user.as_str());
         faults.check(

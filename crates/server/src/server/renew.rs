@@ -22,8 +22,8 @@ pub(super) fn stores_of(config: &Settings) -> Vec<pollux_cache::Store> {
 /// The time in which a stopped server must write the remaining data for --cache-dir.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Waits until the caches of `config` have written what is left for their directories. `config` is the configuration in
-/// force: a reload may have replaced the caches of the start.
+/// Waits until the caches of all sites have written their remaining data to their directories. `config` must be the
+/// configuration in force, because a reload may have replaced the caches that the server had at its start.
 pub(super) fn flush_caches(config: &Settings) {
     let until = Instant::now() + FLUSH_PATIENCE;
     let is_late = |store: &&pollux_cache::Store| {

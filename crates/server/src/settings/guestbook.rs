@@ -47,7 +47,8 @@ impl GuestbookConfig {
 
     /// Checks the settings.
     ///
-    /// # Errors The path is invalid, or the number of remarks on a page is not allowed.
+    /// # Errors
+    /// The path is invalid, or the number of remarks on a page is not allowed.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let path = &self.path;
         ensure!(

@@ -218,7 +218,8 @@ impl Message {
 
     /// Decodes a message, which must occupy all of `bytes`.
     ///
-    /// # Errors The bytes are not a message.
+    /// # Errors
+    /// The bytes are not a message.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
         let mut reader = Reader(bytes);
         if bytes.len() > MESSAGE_MAX {

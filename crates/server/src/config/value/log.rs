@@ -243,7 +243,8 @@ impl LogConfig {
 
     /// Checks the settings.
     ///
-    /// # Errors A line of JSON would have no member or too many, or both logs have the same target.
+    /// # Errors
+    /// A line of JSON would have no member or too many, or both logs have the same target.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
             self.format != LogFormat::Json || (1..=FIELDS_MAX).contains(&self.fields.len()),
