@@ -31,6 +31,7 @@ pub use crate::clients::{
 pub use crate::policy::{
     Cors, ErrorPage, PathField, Pattern, Redirect, Rewrite, SecurityHeaders, SiteRules,
 };
+pub(crate) use acme::select_challenges;
 pub use fault::{Fault, Key};
 pub use hub::{HubConfig, HubStoreConfig, KeySource};
 pub use hub_section::{HubSection, SlowSubscribers};

@@ -90,24 +90,22 @@ impl Config {
             ),
             None => {}
         }
-        // The authority cannot show a certificate of its own when it validates a name over TLS.
-        let requires = matches!(self.client_certificates(), ClientCertificates::Required(_));
-        let over_tls = self.acme_challenge.iter().position(|one| one.value == Challenge::TlsAlpn01);
-        let help = "use http-01 with redirect-http = \":80\" (--redirect-http), or add \
-                    tls-client-optional (--tls-client-optional)";
-        let message = "`tls-client-ca` keeps the authority from validating names over TLS";
-        match over_tls {
-            Some(number) if names > 0 && requires => {
-                add(&[Key::Name("acme-challenge"), Key::Index(number)], message.into(), help);
-            }
-            None if names > 0
-                && requires
-                && self.acme_challenge.is_empty()
-                && self.redirect_http.is_none() =>
-            {
-                add(&[Key::Name("acme")], message.into(), help);
-            }
-            _ => {}
+        let challenges: Vec<_> = self.acme_challenge.iter().map(|one| one.value).collect();
+        let over_tls = challenges.iter().position(|one| *one == Challenge::TlsAlpn01);
+        let has_plain_listener = self.redirect_http.is_some();
+        let selected =
+            select_challenges(challenges, has_plain_listener, &self.client_certificates());
+        if names > 0 && selected.is_none() {
+            let key = match over_tls {
+                Some(number) => vec![Key::Name("acme-challenge"), Key::Index(number)],
+                None => vec![Key::Name("acme")],
+            };
+            add(
+                &key,
+                "`tls-client-ca` keeps the authority from validating names over TLS".into(),
+                "use http-01 with redirect-http = \":80\" (--redirect-http), or add \
+                 tls-client-optional (--tls-client-optional)",
+            );
         }
         if let Some(Err(error)) = self.acme_email.as_deref().map(check_email) {
             add(&[Key::Name("acme-email")], error.to_string(), "");
@@ -160,6 +158,30 @@ impl Config {
     }
 }
 
+/// Returns the challenges that a server answers: the configured ones, or without any all that it can answer.
+/// `has_plain_listener` is true if the authority can reach the server over plain HTTP.
+///
+/// Returns `None` if the authority would have to validate names over TLS, and the listeners require certificates of
+/// clients: the authority has none.
+pub(crate) fn select_challenges(
+    configured: Vec<Challenge>,
+    has_plain_listener: bool,
+    client_certificates: &ClientCertificates,
+) -> Option<Vec<Challenge>> {
+    let requires_certificates = matches!(client_certificates, ClientCertificates::Required(_));
+    let mut selected = configured;
+    if selected.is_empty() {
+        if !requires_certificates {
+            selected.push(Challenge::TlsAlpn01);
+        }
+        if has_plain_listener {
+            selected.push(Challenge::Http01);
+        }
+    }
+    let needs_tls = selected.is_empty() || selected.contains(&Challenge::TlsAlpn01);
+    (!needs_tls || !requires_certificates).then_some(selected)
+}
+
 /// Returns whether a service manager provides a directory for state (systemd.exec(5),
 /// StateDirectory=).
 fn has_state_of_manager() -> bool {
@@ -205,6 +227,22 @@ mod tests {
         assert!(settings.directory.starts_with("https://"));
         assert!(faults(text).is_empty());
         assert!(parse("").acme().unwrap().is_none());
+    }
+
+    #[test]
+    fn challenges_are_those_that_a_listener_can_answer() {
+        use Challenge::{Http01, TlsAlpn01};
+        let (none, required) =
+            (ClientCertificates::None, ClientCertificates::Required("/ca".into()));
+        let selected = |configured: &[Challenge], plain, clients: &ClientCertificates| {
+            select_challenges(configured.to_vec(), plain, clients)
+        };
+        assert_eq!(selected(&[], false, &none).unwrap(), [TlsAlpn01]);
+        assert_eq!(selected(&[], true, &none).unwrap(), [TlsAlpn01, Http01]);
+        assert_eq!(selected(&[Http01], false, &none).unwrap(), [Http01]);
+        assert_eq!(selected(&[], true, &required).unwrap(), [Http01]);
+        assert!(selected(&[], false, &required).is_none());
+        assert!(selected(&[TlsAlpn01], true, &required).is_none());
     }
 
     #[test]
