@@ -51,7 +51,7 @@ pub use value::{
     SEND_PROGRESS_BYTES, SandboxMode, SiteConfig, Size, SizeLimit, SlowLog, Store,
     StoreConnections, Symlinks, Text, Time, Timeouts, TlsConfig, TlsVersion, UserSpec,
 };
-pub(crate) use value::{ONLY_FILES, PROXY_NAMES, is_proxy_name};
+pub(crate) use value::{ONLY_FILES, PROXY_NAMES, SOCKET_PATH_BYTES, is_proxy_name};
 
 use pollux_http::Limits;
 use schemars::JsonSchema;

@@ -1,74 +1,50 @@
 //! Checks the addresses of a configuration.
 
 use super::{Config, Key, validate::Faults};
-use crate::config::{Accepting, Listen};
-
-/// The maximum length of the path of a UNIX socket in bytes (unix(7)).
-const SOCKET_PATH_BYTES: usize = 107;
+use crate::config::{Accepting, Listen, SOCKET_PATH_BYTES};
 
 impl Config {
     /// Checks the addresses of all listeners, and how workers accept from them.
     pub(super) fn check_listening(&self, faults: &mut Faults) {
-        let is_tcp = |listen: &Listen| matches!(listen, Listen::Tcp(_));
         faults.check(
             !self.listen.is_empty(),
             &[Key::Name("listen")],
             "there is no address to listen on",
             "listen = [\":80\"], for instance",
         );
-        // Port 0 may be repeated: the kernel chooses a different port each time.
-        let is_any_port =
-            |listen: &Listen| matches!(listen, Listen::Tcp(address) if address.port() == 0);
-        let advice = |listen: &Listen, otherwise| match listen {
-            Listen::Passed(_) => {
-                "`systemd` takes all sockets that are passed: name each (systemd:NAME)"
-            }
-            Listen::Tcp(_) | Listen::Unix(_) => otherwise,
-        };
-        let mut taken: Vec<&Listen> = Vec::new();
-        for (index, one) in self.listen.iter().enumerate() {
-            faults.check(
-                is_any_port(&one.value) || !is_taken(&one.value, &taken),
-                &[Key::Name("listen"), Key::Index(index)],
-                &format!("{one} is listened on twice"),
-                advice(&one.value, "leave one of them out"),
-            );
-            taken.push(&one.value);
-        }
-        for (key, other) in [("admin", &self.admin), ("redirect-http", &self.redirect_http)] {
-            let Some(other) = other else { continue };
-            faults.check(
-                is_any_port(&other.value) || !is_taken(&other.value, &taken),
-                &[Key::Name(key)],
-                &format!("{other} is listened on already"),
-                advice(&other.value, "take another port"),
-            );
-            taken.push(&other.value);
-        }
         let control = self.control.clone().map(Listen::Unix);
-        faults.check(
-            !control.as_ref().is_some_and(|control| is_taken(control, &taken)),
-            &[Key::Name("control")],
-            "clients or `admin` have this socket already",
-            "take another path",
-        );
+        let listened = self.listen.iter().enumerate();
+        let listened =
+            listened.map(|(index, one)| (vec![Key::Name("listen"), Key::Index(index)], &one.value));
         let further = [
             ("admin", self.admin.as_ref().map(|one| &one.value)),
             ("redirect-http", self.redirect_http.as_ref().map(|one| &one.value)),
             ("control", control.as_ref()),
         ];
-        let listened = self.listen.iter().enumerate();
-        let listened =
-            listened.map(|(index, one)| (vec![Key::Name("listen"), Key::Index(index)], &one.value));
         let further =
             further.into_iter().filter_map(|(key, one)| Some((vec![Key::Name(key)], one?)));
-        for (key, listen) in listened.chain(further) {
+        let mut taken: Vec<&Listen> = Vec::new();
+        for (key, one) in listened.chain(further) {
+            let advice = match one {
+                Listen::Tcp(_) => "take another port",
+                Listen::Unix(_) => "take another path",
+                Listen::Passed(_) => {
+                    "`systemd` takes all sockets that are passed: name each (systemd:NAME)"
+                }
+            };
             faults.check(
-                !is_too_long(listen),
+                !is_taken(one, &taken),
+                &key,
+                &format!("{one} is listened on already"),
+                advice,
+            );
+            faults.check(
+                !is_too_long(one),
                 &key,
                 &format!("the path of a socket has at most {SOCKET_PATH_BYTES} bytes"),
                 "take a shorter path, such as one below /run",
             );
+            taken.push(one);
         }
         faults.check(
             self.redirect_http.is_none()
@@ -97,7 +73,8 @@ impl Config {
             "listen on one address only, or use accept = \"exclusive\"",
         );
         faults.check(
-            way != Accepting::Reuseport || self.listen.iter().all(|one| is_tcp(&one.value)),
+            way != Accepting::Reuseport
+                || self.listen.iter().all(|one| matches!(one.value, Listen::Tcp(_))),
             &key,
             "the kernel cannot distribute connections among UNIX sockets, or those of systemd (SO_REUSEPORT)",
             "listen on TCP addresses only, or use accept = \"exclusive\"",
@@ -114,6 +91,8 @@ fn is_too_long(listen: &Listen) -> bool {
 /// the clients would get the pages of `admin`.
 fn is_taken(listen: &Listen, taken: &[&Listen]) -> bool {
     taken.iter().any(|&other| match (listen, other) {
+        // Port 0 may be repeated: the kernel chooses a different port each time.
+        (Listen::Tcp(address), _) if address.port() == 0 => false,
         (Listen::Passed(None), Listen::Passed(_)) | (Listen::Passed(_), Listen::Passed(None)) => {
             true
         }

@@ -22,6 +22,7 @@ pub use eviction::IdleEviction;
 pub use files::{Compress, LargeFile, SiteConfig, Symlinks};
 pub use guestbook::{Store, StoreConnections};
 pub use listen::Listen;
+pub(crate) use listen::SOCKET_PATH_BYTES;
 pub use log::{LogConfig, LogField, LogFormat, LogTarget, SlowLog};
 pub use origin::{ForwardedPolicy, HandoverConfig, HostPolicy, Origin, RouteConfig};
 pub(crate) use origin::{PROXY_NAMES, is_proxy_name};

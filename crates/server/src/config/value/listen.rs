@@ -2,6 +2,9 @@
 
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
+/// The maximum length of the path of a UNIX socket in bytes (unix(7)).
+pub(crate) const SOCKET_PATH_BYTES: usize = 107;
+
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {

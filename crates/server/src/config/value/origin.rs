@@ -1,5 +1,6 @@
 //! Origins, and the processes that connections are handed over to.
 
+use super::listen::SOCKET_PATH_BYTES;
 use pollux_http::host::Authority;
 use pollux_tls::ServerName;
 use std::{fmt, net::IpAddr, path::PathBuf, str::FromStr};
@@ -109,12 +110,13 @@ impl FromStr for HandoverConfig {
             Some((prefix, rest)) if text.starts_with('/') => (Some(read_prefix(prefix)?), rest),
             _ => (None, text),
         };
-        // The path of a UNIX socket's address has at most 107 bytes (unix(7)).
         match rest.strip_prefix("unix:") {
-            Some(path) if (1..=107).contains(&path.len()) && !path.contains('\0') => {
+            Some(path) if path.len() > SOCKET_PATH_BYTES => {
+                Err(format!("the path is longer than {SOCKET_PATH_BYTES} bytes"))
+            }
+            Some(path) if !path.is_empty() && !path.contains('\0') => {
                 Ok(Self { prefix, path: path.into() })
             }
-            Some(path) if path.len() > 107 => Err("the path is longer than 107 bytes".into()),
             _ => Err(WANTED.into()),
         }
     }
