@@ -8,10 +8,7 @@ use crate::{
 };
 use anyhow::Context;
 use pollux_server::config::{Config, Fault, Key, without_password};
-use std::{env, fs, io::Read, path::PathBuf, process::ExitCode};
-
-/// The maximum size of a configuration file in bytes.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+use std::{env, path::PathBuf, process::ExitCode};
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -74,13 +71,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn check(path: &std::path::Path) -> anyhow::Result<ExitCode> {
-    let (config, sources) = Config::load(path).map_err(|fault| all_faults(*fault))?;
+    let (config, sources) =
+        Config::load(path).map_err(|fault| error_of(&Config::all_faults(*fault)))?;
     if let Err(mut faults) = config.validate() {
         for fault in &mut faults {
             sources.point(fault);
         }
-        let text = faults.iter().map(describe).collect::<Vec<_>>().join("\n");
-        anyhow::bail!("{text}");
+        return Err(error_of(&faults));
     }
     let mut warnings = config.file_warnings();
     for warning in &mut warnings {
@@ -100,27 +97,9 @@ fn check(path: &std::path::Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns all faults of the file in which `first` was found.
-fn all_faults(first: Fault) -> anyhow::Error {
-    let all = match (&first.file, first.position) {
-        (Some(file), Some(_)) => {
-            let text = read_again(file);
-            text.map(|text| Config::faults_in(file, &text)).unwrap_or_default()
-        }
-        // It could not be read.
-        _ => Vec::new(),
-    };
-    if all.len() < 2 {
-        return first.into();
-    }
-    anyhow::anyhow!(all.iter().map(describe).collect::<Vec<_>>().join("\n"))
-}
-
-/// Reads a file once more, but no more of it than a configuration may have: it can be a device without an end.
-fn read_again(file: &str) -> Option<String> {
-    let mut text = String::new();
-    fs::File::open(file).ok()?.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
-    Some(text)
+/// Returns the error with the texts of these faults.
+fn error_of(faults: &[Fault]) -> anyhow::Error {
+    anyhow::anyhow!(faults.iter().map(describe).collect::<Vec<_>>().join("\n"))
 }
 
 /// Prints the values of a configuration, each with its source.

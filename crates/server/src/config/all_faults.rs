@@ -1,13 +1,31 @@
 //! Finds all faults of one file; the parser itself stops at the first.
 
-use super::{Config, Fault, load::explain, plain_words::innermost};
-use std::ops::Range;
+use super::{
+    Config, Fault,
+    load::{FILE_BYTES_MAX, explain},
+    plain_words::innermost,
+};
+use crate::text_file::read_text;
+use std::{ops::Range, path::Path};
 use toml::de::DeTable;
 
 /// The maximum number of faults that are reported.
 const FAULTS_MAX: usize = 20;
 
 impl Config {
+    /// Returns all faults of the file in which [`Config::load`] has found `first`. They are in its order.
+    pub fn all_faults(first: Fault) -> Vec<Fault> {
+        let all = match (&first.file, first.position) {
+            (Some(file), Some(_)) => {
+                let text = read_text(Path::new(file), FILE_BYTES_MAX);
+                text.map(|text| Self::faults_in(file, &text)).unwrap_or_default()
+            }
+            // The file could not be read.
+            _ => Vec::new(),
+        };
+        if all.len() < 2 { vec![first] } else { all }
+    }
+
     /// Returns all faults of a text, in its order; [`Config::parse`] reports only one. Each further
     /// fault is found in a text from which the entries with the previous faults are removed. The
     /// search ends at a syntax error, because then there are no entries.

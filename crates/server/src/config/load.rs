@@ -16,7 +16,7 @@ use toml::{
 };
 
 /// The maximum size of a configuration file in bytes.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The maximum number of files of one configuration.
 const FILES_MAX: usize = 256;
 /// The maximum nesting depth of includes.
