@@ -191,12 +191,16 @@ impl Inbox {
         self.descriptors.pop_front()
     }
 
+    /// Returns the system calls of this worker, and of those that it has replaced.
+    pub(crate) fn system_calls(&self) -> Counters {
+        let mut calls = pollux_sys::counters();
+        calls.merge(&self.shared.report().former_calls);
+        calls
+    }
+
     /// Reports the statistics that a command requested.
-    pub(crate) fn report(&self, number: u64, mut statistics: Statistics) {
-        self.shared.set_report(|report| {
-            statistics.system_calls.merge(&report.former_calls);
-            report.statistics = Some((number, statistics));
-        });
+    pub(crate) fn report(&self, number: u64, statistics: Statistics) {
+        self.shared.set_report(|report| report.statistics = Some((number, statistics)));
     }
 }
 
@@ -435,7 +439,7 @@ mod tests {
         let report = |inbox: &mut Inbox, waits| {
             let number = remote.commands().requested;
             let mut figures =
-                Statistics { system_calls: pollux_sys::counters(), ..Default::default() };
+                Statistics { system_calls: inbox.system_calls(), ..Default::default() };
             figures.counts[Counter::Waits] = waits;
             inbox.report(number, figures);
         };

@@ -63,7 +63,6 @@ use nodes::Timers;
 use pollux_event::{
     Capabilities, Event as MechanismEvent, Interest, Mechanism, Options, Readiness, Token,
 };
-use pollux_sys as sys;
 use std::{
     collections::VecDeque,
     io,
@@ -573,7 +572,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             counts: counters.read(),
             cache: None,
             hub: None,
-            system_calls: sys::counters(),
+            system_calls: self.inbox.system_calls(),
             mechanism: self.mechanism.statistics().into_iter().collect(),
         }
     }

@@ -67,9 +67,13 @@ fn a_worker_that_panics_loses_its_connections_and_is_replaced() {
     // The new worker also panics, under the current configuration.
     panic_of(&server, server.client(), 2);
     (0..20).for_each(|_| assert_answers(&mut server.client(), "site b\n"));
-    assert_eq!(server.statistics()["workers"]["replaced"], 2);
-    let (status, _) = server.stop();
+    let statistics = server.statistics();
+    assert_eq!(statistics["workers"]["replaced"], 2);
+    let (status, last) = server.stop();
     assert!(status.success());
+    // Regression: the last statistics did not have the system calls of workers that were replaced.
+    let accepts = |line: &serde_json::Value| line["system_calls"]["accept4"]["count"].as_u64();
+    assert!(accepts(&last).unwrap() >= accepts(&statistics).unwrap(), "{statistics}\n{last}");
 }
 
 /// Regression: the worker that replaced another one after a reload had no guestbook, except in the default site.
