@@ -304,18 +304,15 @@ impl Server {
         let max_connections = max_connections.min(limits::TASKS_MAX);
         config.site.open_files = limits::cached_files(&config, open_files);
         let assignment = match assignment {
-            Assignment::Pool(size) => Assignment::Pool(match config.max_connections {
-                None if architecture.has_processes() => size,
-                None if size > max_connections => {
-                    tracing::warn!(
-                        "a pool of {size} has no room: the limit of open files ({open_files}) leaves \
-                         room for {max_connections} (`ulimit -Hn`, or --pool {max_connections})"
-                    );
-                    max_connections
-                }
-                _ => size.min(max_connections),
-            }),
-            Assignment::One => assignment,
+            // `Settings::pool_size` knows configured limits only.
+            Assignment::Pool(size) if size > max_connections && !architecture.has_processes() => {
+                tracing::warn!(
+                    "a pool of {size} has no room: the limit of open files ({open_files}) leaves \
+                     room for {max_connections} (`ulimit -Hn`, or --pool {max_connections})"
+                );
+                Assignment::Pool(max_connections)
+            }
+            _ => assignment,
         };
         let tree = if architecture.has_processes() {
             None

@@ -75,8 +75,8 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns the number of workers in the pool; `None` for an architecture without a pool. If the limit of open files
-    /// leaves no room for so many threads, the pool becomes smaller.
+    /// Returns the number of workers in the pool, which is at most `max_connections`; `None` for an architecture
+    /// without a pool. A server whose limit of open files leaves no room for so many threads starts fewer.
     pub(crate) fn pool_size(&self) -> Option<usize> {
         let pool = self.pool.unwrap_or(POOL_DEFAULT);
         let size = self.max_connections.map_or(pool, |most| pool.min(most));
