@@ -3,8 +3,7 @@
 use anyhow::Context as _;
 use std::io::{self, StdoutLock, Write as _};
 
-/// Prints what `write` writes, at once. Returns false if the reader has closed the pipe early, as `head` does; this is not
-/// an error.
+/// Prints what `write` writes, at once. Returns the same as [`has_reader`].
 ///
 /// # Errors
 /// The error of any other failed write.
@@ -12,7 +11,16 @@ pub(crate) fn print_with(
     write: impl FnOnce(&mut StdoutLock<'static>) -> io::Result<()>,
 ) -> io::Result<bool> {
     let mut out = io::stdout().lock();
-    match write(&mut out).and_then(|()| out.flush()) {
+    has_reader(write(&mut out).and_then(|()| out.flush()))
+}
+
+/// Returns false if a write to standard output failed because the reader has closed the pipe early, as `head` does.
+/// This is not an error.
+///
+/// # Errors
+/// Any other error.
+pub(crate) fn has_reader(written: io::Result<()>) -> io::Result<bool> {
+    match written {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(error),

@@ -138,9 +138,6 @@ struct PurgeArgs {
     all: bool,
 }
 
-/// The exit status if the server cannot be reached.
-const NO_SERVER: u8 = 3;
-
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let request = match args.what {
@@ -150,22 +147,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Stats => ControlRequest::Statistics {},
     };
     match exchange(&control::path_of(args.control)?, args.json, &request) {
-        Ok(()) => Ok(ExitCode::SUCCESS),
-        // The reader has closed the pipe.
-        Err(ControlError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-            Ok(ExitCode::SUCCESS)
-        }
-        Err(ControlError::Output(error)) => {
-            Err(anyhow::Error::new(error).context("standard output"))
-        }
         Err(ControlError::Rejected(ErrorKind::NotStored, message)) => anyhow::bail!(message),
         Err(ControlError::Rejected(ErrorKind::BadRequest, message)) => {
             Err(crate::usage::UsageError::new(message).into())
         }
-        Err(refused) => {
-            crate::message::say(format_args!("pollux: {refused}"));
-            Ok(ExitCode::from(NO_SERVER))
-        }
+        outcome => control::exit_code(outcome),
     }
 }
 

@@ -1,12 +1,14 @@
 //! A client of a server's control socket.
 
-use crate::usage::UsageError;
+use crate::{message::say, print::has_reader, usage::UsageError};
+use anyhow::Context;
 use pollux_server::admin::{ControlEvent, ControlRequest, ErrorKind};
 use std::{
     fmt,
     io::{self, BufRead, BufReader, Read, Write},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
+    process::ExitCode,
     time::Duration,
 };
 
@@ -15,6 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The maximum size of a line in bytes. A response has at most 64 KiB of fields, and JSON needs at
 /// most six bytes for each byte.
 const LINE_MAX: u64 = 1 << 20;
+/// The exit status if there is no whole answer of the server.
+const NO_ANSWER: u8 = 3;
 
 /// The reason why there is no answer, or only a part of one.
 pub(crate) enum ControlError {
@@ -58,6 +62,24 @@ impl fmt::Display for ControlError {
 pub(crate) fn path_of(control: Option<PathBuf>) -> Result<PathBuf, UsageError> {
     let missing = "--control PATH is missing: name the server's control socket";
     control.ok_or_else(|| UsageError::new(missing))
+}
+
+/// Returns the exit status of a command whose exchange with the server has this outcome.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(crate) fn exit_code(outcome: Result<(), ControlError>) -> anyhow::Result<ExitCode> {
+    match outcome {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(ControlError::Output(error)) => {
+            has_reader(Err(error)).context("standard output")?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => {
+            say(format_args!("pollux: {error}"));
+            Ok(ExitCode::from(NO_ANSWER))
+        }
+    }
 }
 
 /// A connection to a server.

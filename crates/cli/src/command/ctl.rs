@@ -71,9 +71,6 @@ enum Command {
     Upgrade,
 }
 
-/// The exit status if no server answers.
-const NO_SERVER: u8 = 3;
-
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let request = match args.command {
@@ -82,18 +79,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let control = control::path_of(args.control)?;
     match manage(&control, &request) {
-        Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(ControlError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-            Ok(ExitCode::SUCCESS)
-        }
-        Err(ControlError::Output(error)) => {
-            Err(anyhow::Error::new(error).context("standard output"))
-        }
         Err(ControlError::Rejected(_, message)) => anyhow::bail!(message),
-        Err(refused) => {
-            crate::message::say(format_args!("pollux: {refused}"));
-            Ok(ExitCode::from(NO_SERVER))
-        }
+        outcome => control::exit_code(outcome),
     }
 }
 
