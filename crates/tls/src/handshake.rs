@@ -59,8 +59,6 @@ pub struct Handshake {
     has_changed_cipher: bool,
     /// The number of bytes of early data that were skipped.
     skipped: usize,
-    /// Whether a message of the client was encrypted: no early data follows it.
-    has_opened: bool,
     /// Whether the last record was encrypted and has no content (RFC 8446 §5.4).
     is_empty: bool,
     /// Whether rustls has refused a Finished whose length is wrong.
@@ -210,7 +208,6 @@ impl Handshake {
             hello: None,
             has_changed_cipher: false,
             skipped: 0,
-            has_opened: false,
             is_empty: false,
             has_odd_finished: false,
         }
@@ -261,7 +258,7 @@ impl Handshake {
                 }
             }
             match self.offer_record() {
-                Ok(true) => self.records += 1,
+                Ok(true) => {}
                 Ok(false) => break,
                 Err(fault) => return Err(self.refuse(fault, out)),
             }

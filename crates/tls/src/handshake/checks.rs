@@ -8,18 +8,19 @@ use super::{
         WARNING,
     },
     client_hello::ClientHello,
+    record_len,
 };
 use crate::{
     CONTROL_RECORD_MAX, Cipher, Error, Role, Session, Suite,
     keys::Secret,
-    record::{ContentType, EXPANSION_MAX_TLS13, HEADER_LEN, PLAINTEXT_MAX, TAG_LEN},
+    record::{ContentType, EXPANSION_MAX_TLS13, HEADER_LEN, PLAINTEXT_MAX, RECORD_MAX, TAG_LEN},
     session::Direction,
 };
 use rustls::ProtocolVersion;
 
-/// How many bytes of early data are skipped, which is refused: as much as one record has. Servers that accept early
-/// data permit 2^14 bytes.
-const EARLY_DATA_MAX: usize = HEADER_LEN + PLAINTEXT_MAX + EXPANSION_MAX_TLS13;
+/// How many bytes of early data are skipped: as many as a full record has. Servers that accept early data permit 2^14
+/// bytes.
+const EARLY_DATA_MAX: usize = RECORD_MAX;
 /// The half of a nonce in front of a ciphertext of AES-GCM in TLS 1.2 (RFC 5288 §3).
 const EXPLICIT_NONCE_LEN: usize = 8;
 
@@ -31,6 +32,12 @@ impl Handshake {
     /// Whether this end is a server of TLS 1.3 that has sent all of its messages.
     fn has_answered_tls13(&self) -> bool {
         self.is_server() && self.secrets.server.is_some()
+    }
+
+    /// Whether this end is a server, and has agreed on TLS 1.3: by its hello, or by HelloRetryRequest.
+    fn is_tls13_server(&self) -> bool {
+        let Connection::Server(connection) = &self.connection else { return false };
+        connection.protocol_version() == Some(ProtocolVersion::TLSv1_3)
     }
 
     /// Offers the next record to rustls, if it is complete: rustls gets one record at a time, so that it never opens a
@@ -50,6 +57,7 @@ impl Handshake {
         if len > HANDSHAKE_RECORD_MAX {
             // rustls refuses such a record by its header, so the rest of the record is not needed.
             self.offered = self.input.len();
+            self.records += 1;
             return Ok(true);
         }
         let Some(record) = unseen.get(..len) else { return Ok(false) };
@@ -65,21 +73,61 @@ impl Handshake {
                 return Err(Fault::Closed);
             }
         }
-        if kind == APPLICATION_DATA && self.may_be_early_data() {
-            if !self.is_of_handshake(record) {
-                self.skipped += len;
-                if self.skipped > EARLY_DATA_MAX {
-                    return Err(Fault::Refused(BAD_RECORD_MAC, "too much early data"));
-                }
-                // Otherwise rustls would keep the record, and count it again with each later one.
-                self.input.drain(self.offered..self.offered + len);
+        if kind == APPLICATION_DATA
+            && self.is_tls13_server()
+            && self.hello.is_some_and(|hello| hello.may_send_early_data)
+        {
+            if self.skip_early_data()? {
                 return Ok(true);
             }
-            self.has_opened = true;
+            if let Some(hello) = &mut self.hello {
+                hello.may_send_early_data = false;
+            }
         }
         self.has_changed_cipher |= kind == CHANGE_CIPHER_SPEC;
         self.offered += len;
+        self.records += 1;
         Ok(true)
+    }
+
+    /// Skips the whole records of early data in front of the first message with the key of the handshake. They are
+    /// skipped together, because a client may send thousands of them, and a key takes longer to derive than to use.
+    /// Returns whether there were any.
+    ///
+    /// # Errors
+    /// There is more early data than is skipped.
+    fn skip_early_data(&mut self) -> Result<bool, Fault> {
+        // Behind HelloRetryRequest there is no key yet, and each encrypted record is early data (RFC 8446 §4.2.10).
+        let secret = self.secrets.client_handshake.as_ref();
+        let mut opener = secret.and_then(|secret| self.session_at_zero(secret)).map(|session| {
+            let keys = session.derive_keys();
+            (session, keys)
+        });
+        let (mut len, mut copy) = (0, Vec::new());
+        let unseen = &self.input[self.offered..];
+        while let Some(next) = record_len(&unseen[len..])
+            && let Some(record) = unseen.get(len..len + next)
+            && record[0] == APPLICATION_DATA
+            && next <= RECORD_MAX
+        {
+            if let Some((session, keys)) = &mut opener {
+                copy.clear();
+                copy.extend_from_slice(record);
+                if session.open(keys, &mut copy) != Err(Error::BadRecordMac) {
+                    break;
+                }
+            }
+            self.skipped += next;
+            if self.skipped > EARLY_DATA_MAX {
+                let alert = if opener.is_some() { BAD_RECORD_MAC } else { UNEXPECTED_MESSAGE };
+                return Err(Fault::Refused(alert, "too much early data"));
+            }
+            self.records += 1;
+            len += next;
+        }
+        // Otherwise rustls would keep these records, and count each one again with each later record.
+        self.input.drain(self.offered..self.offered + len);
+        Ok(len > 0)
     }
 
     /// Checks the parts of a record's header that rustls does not check, or reports by another alert.
@@ -90,7 +138,7 @@ impl Handshake {
         }
         let max = match kind {
             CHANGE_CIPHER_SPEC | ALERT | HANDSHAKE if !self.has_changed_cipher => PLAINTEXT_MAX,
-            APPLICATION_DATA if self.has_answered_tls13() => PLAINTEXT_MAX + EXPANSION_MAX_TLS13,
+            APPLICATION_DATA if self.is_tls13_server() => PLAINTEXT_MAX + EXPANSION_MAX_TLS13,
             _ => usize::MAX,
         };
         if body_len > max {
@@ -109,21 +157,6 @@ impl Handshake {
         let Connection::Server(connection) = &self.connection else { return false };
         self.secrets.server.is_none()
             && connection.protocol_version() != Some(ProtocolVersion::TLSv1_2)
-    }
-
-    fn may_be_early_data(&self) -> bool {
-        let offers = self.hello.is_some_and(|hello| hello.offers_early_data);
-        offers && self.has_answered_tls13() && !self.has_opened
-    }
-
-    /// Whether a record is the first one with the client's key of the handshake. Early data has another key.
-    fn is_of_handshake(&self, record: &[u8]) -> bool {
-        let secret = self.secrets.client_handshake.as_ref();
-        let session = secret.and_then(|secret| self.session_at_zero(secret));
-        session.is_none_or(|mut session| {
-            let mut keys = session.derive_keys();
-            session.open(&mut keys, &mut record.to_vec()) != Err(Error::BadRecordMac)
-        })
     }
 
     /// A server's record layer with this secret in both directions, and no record sealed or opened.
@@ -149,9 +182,9 @@ impl Handshake {
             let empty_len = TAG_LEN + if has_explicit_nonce { EXPLICIT_NONCE_LEN } else { 0 };
             return self.has_changed_cipher && kind == HANDSHAKE && body.len() == empty_len;
         }
-        // With early data it may be a record that rustls has skipped, and not decrypted.
-        let has_early_data = self.hello.is_none_or(|hello| hello.offers_early_data);
-        if kind != APPLICATION_DATA || !self.has_answered_tls13() || has_early_data {
+        // Without a known hello the record may be early data, which rustls has skipped and not decrypted.
+        let may_be_early = self.hello.is_none_or(|hello| hello.may_send_early_data);
+        if kind != APPLICATION_DATA || !self.has_answered_tls13() || may_be_early {
             return false;
         }
         let inner = &body[..body.len().saturating_sub(TAG_LEN)];

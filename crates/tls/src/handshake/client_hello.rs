@@ -27,8 +27,8 @@ pub(super) struct ClientHello {
     has_psk: bool,
     is_fallback: bool,
     renegotiates: bool,
-    /// Whether early data may follow.
-    pub(super) offers_early_data: bool,
+    /// Whether early data may follow: until a message with the key of the handshake arrives.
+    pub(super) may_send_early_data: bool,
 }
 
 impl ClientHello {
@@ -59,7 +59,7 @@ impl ClientHello {
             match kind {
                 SUPPORTED_GROUPS => hello.has_groups = true,
                 PRE_SHARED_KEY => hello.has_psk = true,
-                EARLY_DATA => hello.offers_early_data = true,
+                EARLY_DATA => hello.may_send_early_data = true,
                 SUPPORTED_VERSIONS => {
                     let mut versions = Reader(content).vector8()?.chunks_exact(2);
                     hello.offers_tls13 = versions.any(|version| version == TLS13);

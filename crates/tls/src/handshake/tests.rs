@@ -1,7 +1,7 @@
 //! Each fault of a client in the handshake gets the alert that the RFCs demand.
 
 use super::{
-    alerts::{CHANGE_CIPHER_SPEC, HANDSHAKE, WARNING, plain_alert},
+    alerts::{APPLICATION_DATA, CHANGE_CIPHER_SPEC, HANDSHAKE, WARNING, plain_alert},
     *,
 };
 use crate::{Cipher, ClientSettings, Keys, ServerSettings, record::ContentType, self_signed};
@@ -198,6 +198,21 @@ fn close_notify_is_answered_behind_the_servers_messages_too() {
     assert!(server.advance(&end, &mut out).is_err());
     let opened = session.open(&mut session.derive_keys(), &mut out).unwrap();
     assert_eq!((opened.content, opened.consumed), (crate::Content::Closed, out.len()));
+}
+
+/// RFC 8446 §4.2.10. Regression: rustls skips 2^14 bytes of ciphertext, which is less than a full record.
+#[test]
+fn early_data_is_skipped_behind_a_retry_too() {
+    // The client offers early data, and no share.
+    let (mut server, mut out) =
+        assert_is_accepted(&hello(&[SHARES], &[], &[0, 42, 0, 0, 0, 51, 0, 2, 0, 0]));
+    out.clear();
+    let data = record(APPLICATION_DATA, &[7; (1 << 14) + 17]);
+    assert_eq!(server.advance(&data, &mut out).unwrap(), Progress::NeedsInput);
+    assert!(out.is_empty());
+    assert_eq!(server.advance(&hello(&[], &[], &[]), &mut out).unwrap(), Progress::NeedsInput);
+    assert!(server.secrets.server.is_some());
+    assert_eq!(server.records(), 3);
 }
 
 /// Faults behind the messages of a TLS 1.3 server, which rustls reports by no alert, or by another one.
