@@ -16,7 +16,7 @@ use crate::{
     record::{EXPANSION_MAX_TLS12, HEADER_LEN, PLAINTEXT_MAX},
     session::Direction,
 };
-use alerts::{DECODE_ERROR, FATAL, Fault, UNEXPECTED_MESSAGE, is_alert};
+use alerts::{DECODE_ERROR, FATAL, Fault, is_alert};
 use client_hello::ClientHello;
 use rustls::{
     ClientConfig, ConnectionTrafficSecrets, ExtractedSecrets, ServerConfig,
@@ -59,10 +59,6 @@ pub struct Handshake {
     has_changed_cipher: bool,
     /// The number of bytes of early data that were skipped.
     skipped: usize,
-    /// Whether the last record was encrypted and has no content (RFC 8446 §5.4).
-    is_empty: bool,
-    /// Whether rustls has refused a Finished whose length is wrong.
-    has_odd_finished: bool,
 }
 
 enum Connection {
@@ -208,8 +204,6 @@ impl Handshake {
             hello: None,
             has_changed_cipher: false,
             skipped: 0,
-            is_empty: false,
-            has_odd_finished: false,
         }
     }
 
@@ -241,19 +235,19 @@ impl Handshake {
         }
         loop {
             let start = out.len();
-            let result = self.process(out);
+            let (result, fault) = self.process(out);
             self.is_plain &= alerts::is_plain(&out[start..], self.is_server());
             match result {
-                Ok(true) if self.is_empty => {
-                    let fault = Fault::Refused(UNEXPECTED_MESSAGE, "an empty record");
-                    return Err(self.refuse(fault, out));
+                Ok(true) => {
+                    if let Some(fault) = fault {
+                        return Err(self.refuse(fault, out));
+                    }
                 }
-                Ok(true) => {}
                 Ok(false) => return Ok(Progress::Complete),
                 Err(error) => {
                     let before_alert = out.len();
                     self.collect_alert(out);
-                    self.correct_alert(&error, start, before_alert, out);
+                    self.correct_alert(&error, fault, start, before_alert, out);
                     return Err(HandshakeError::Tls(error));
                 }
             }
@@ -287,25 +281,23 @@ impl Handshake {
         }
     }
 
-    /// Lets rustls process all input that it has been offered. Returns whether the handshake continues.
-    fn process(&mut self, out: &mut Vec<u8>) -> Result<bool, rustls::Error> {
-        use rustls::Error::{DecryptError, PeerSentOversizedRecord};
+    /// Lets rustls process all input that it has been offered. Returns whether the handshake continues, and the fault
+    /// of a record that rustls does not see, or reports as another one.
+    fn process(&mut self, out: &mut Vec<u8>) -> (Result<bool, rustls::Error>, Option<Fault>) {
         let offered = &mut self.input[..self.offered];
         let (discard, result) = match &mut self.connection {
             Connection::Server(c) => drive(&mut **c, offered, out),
             Connection::Client(c) => drive(&mut **c, offered, out),
         };
         self.secrets.add(capture::take());
-        self.has_odd_finished = result == Err(DecryptError) && self.finds_odd_finished();
-        self.is_empty = !matches!(result, Err(DecryptError | PeerSentOversizedRecord))
-            && self.finds_empty_record();
+        let fault = self.fault_of_record(&result);
         self.input.drain(..discard);
         self.offered -= discard;
-        result?;
-        Ok(match &self.connection {
+        let is_handshaking = match &self.connection {
             Connection::Server(c) => c.is_handshaking(),
             Connection::Client(c) => c.is_handshaking(),
-        })
+        };
+        (result.map(|()| is_handshaking), fault)
     }
 
     /// Ends a handshake that is complete.

@@ -167,9 +167,24 @@ impl Handshake {
         Some(Session::new(suite, Role::Server, &direction, &direction))
     }
 
+    /// The fault of the record that rustls has decrypted in place just now, with this result, if rustls does not see
+    /// the fault, or reports another one.
+    pub(super) fn fault_of_record(&self, result: &Result<(), rustls::Error>) -> Option<Fault> {
+        use rustls::Error::{DecryptError, PeerSentOversizedRecord};
+        match result {
+            Err(DecryptError) => self
+                .finds_odd_finished()
+                .then_some(Fault::Refused(DECODE_ERROR, "a Finished of a wrong length")),
+            Err(PeerSentOversizedRecord) => None,
+            _ => self
+                .finds_empty_record()
+                .then_some(Fault::Refused(UNEXPECTED_MESSAGE, "an empty record")),
+        }
+    }
+
     /// Whether the record that rustls has decrypted in place just now has no content: only its type, and perhaps
-    /// padding.
-    pub(super) fn finds_empty_record(&self) -> bool {
+    /// padding (RFC 8446 §5.4).
+    fn finds_empty_record(&self) -> bool {
         let Connection::Server(connection) = &self.connection else { return false };
         let record = &self.input[..self.offered];
         let Some((&[kind, ..], body)) = record.split_first_chunk::<HEADER_LEN>() else {
@@ -193,7 +208,7 @@ impl Handshake {
 
     /// Whether the client's Finished, which rustls has refused just now, has a length that no Finished has. rustls has
     /// decrypted it in place. If it was divided into several records, it is not recognized.
-    pub(super) fn finds_odd_finished(&self) -> bool {
+    fn finds_odd_finished(&self) -> bool {
         const FINISHED: u8 = 20;
         /// RFC 5246 §7.4.9.
         const FINISHED_LEN_TLS12: usize = 12;
@@ -225,11 +240,12 @@ impl Handshake {
         }
     }
 
-    /// Replaces the alert of rustls, if it made one, where the RFCs demand another one. `out` has what rustls has sent
-    /// in this step from `start` on, and its alert from `before_alert` on.
+    /// Replaces the alert of rustls, if it made one, where the RFCs demand another one: that of `fault`, if there is
+    /// one. `out` has what rustls has sent in this step from `start` on, and its alert from `before_alert` on.
     pub(super) fn correct_alert(
         &self,
         error: &rustls::Error,
+        fault: Option<Fault>,
         start: usize,
         before_alert: usize,
         out: &mut Vec<u8>,
@@ -239,10 +255,8 @@ impl Handshake {
         let better = if alerts::is_end(error) {
             // Both ends close (RFC 8446 §6.1).
             Some([WARNING, CLOSE_NOTIFY])
-        } else if self.is_empty {
-            Some(fatal(UNEXPECTED_MESSAGE))
-        } else if self.has_odd_finished {
-            Some(fatal(DECODE_ERROR))
+        } else if let Some(Fault::Refused(description, _)) = fault {
+            Some(fatal(description))
         } else {
             alerts::better_alert(error, self.is_old, self.hello).map(fatal)
         };

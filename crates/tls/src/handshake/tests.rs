@@ -1,7 +1,9 @@
 //! Each fault of a client in the handshake gets the alert that the RFCs demand.
 
 use super::{
-    alerts::{APPLICATION_DATA, CHANGE_CIPHER_SPEC, HANDSHAKE, WARNING, plain_alert},
+    alerts::{
+        APPLICATION_DATA, CHANGE_CIPHER_SPEC, HANDSHAKE, UNEXPECTED_MESSAGE, WARNING, plain_alert,
+    },
     *,
 };
 use crate::{Cipher, ClientSettings, Keys, ServerSettings, record::ContentType, self_signed};
