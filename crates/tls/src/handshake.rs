@@ -224,6 +224,15 @@ impl Handshake {
     /// # Errors
     /// The handshake is over; send `out` and close the connection.
     pub fn advance(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<Progress, HandshakeError> {
+        let result = self.proceed(input, out);
+        if result.is_err() {
+            // An alert may have been sealed with this secret: neither another one nor a session may use it again.
+            self.secrets.server = None;
+        }
+        result
+    }
+
+    fn proceed(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<Progress, HandshakeError> {
         self.input.extend_from_slice(input);
         self.total += input.len();
         let is_first = self.total == input.len();

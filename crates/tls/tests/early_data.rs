@@ -93,4 +93,7 @@ fn more_early_data_than_a_record_ends_the_handshake() {
     assert!(matches!(error, HandshakeError::Refused(_)), "{error}");
     // An alert of two bytes, the inner type and the tag.
     assert_eq!((out[0], out.len()), (23, 5 + 2 + 1 + 16));
+    // A second alert would use the nonce of the first.
+    out.clear();
+    assert!(ours.advance(&record, &mut out).is_err() && out.is_empty());
 }

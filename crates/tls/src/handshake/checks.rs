@@ -275,8 +275,8 @@ impl Handshake {
 
     /// Appends an alert. If it must be encrypted and the key is not known, nothing is sent.
     ///
-    /// With the key of a server for data, rustls would seal only its own alert, which then is not sent, or tickets
-    /// after the handshake. So one record with the number 0 is sent.
+    /// The alert has the number 0 under the server's key for data. Before the handshake ends, rustls seals nothing
+    /// under this key but its own alert, which is not sent if this one is. After an alert the key is forgotten.
     pub(super) fn put_alert(&self, alert: [u8; 2], out: &mut Vec<u8>) {
         if self.is_plain {
             out.extend(alerts::plain_alert(alert));
