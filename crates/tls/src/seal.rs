@@ -149,8 +149,8 @@ impl Session {
     }
 
     /// Seals the alert that tells the peer of an error. Returns its length; 0 if there is none to send. Nothing can
-    /// be sent after an error, not even close_notify (RFC 8446 §6.2). The refusal of a renegotiation is a warning, which
-    /// ends nothing: there close_notify follows in the same call (RFC 5246 §7.2.1).
+    /// be sent after an error, not even close_notify (RFC 8446 §6.2). Only the refusal of a renegotiation is a warning,
+    /// which does not end the connection: this call also seals close_notify then (RFC 5246 §7.2.1).
     ///
     /// # Panics
     /// If `out` has less than [`ALERT_MAX`] bytes.

@@ -328,7 +328,8 @@ impl IdleLoop<'_> {
         let Some(connection) = self.table[fd as usize].as_mut() else { return };
         if connection.phase == ConnectionPhase::Handshaking {
             self.handshake(fd, now);
-            // What came with the end of the handshake, such as the server's close, causes no other event.
+            // The server may have sent more together with the end of the handshake, or closed the connection: no other
+            // event reports that.
             let is_secure = self.table[fd as usize].as_ref().is_some_and(|one| one.is_secure);
             if is_secure {
                 self.receive(fd, now);

@@ -121,7 +121,7 @@ pub(crate) fn open_to_append(path: &Path, flags: i32) -> io::Result<File> {
         }
         _ => error,
     })?;
-    // Only the open must not wait. Lines are dropped before the thread that writes them to a slow reader.
+    // Only the open must not wait. A write to a slow reader may wait: meanwhile the queue of the log drops lines.
     let flags = rustix::fs::fcntl_getfl(&file)?;
     rustix::fs::fcntl_setfl(&file, flags.difference(OFlags::NONBLOCK))?;
     Ok(file)

@@ -84,7 +84,7 @@ pub(super) fn missing_alert(error: &Error) -> Option<u8> {
             | TooManyEmptyFragments
             | TooManyWarningAlertsReceived,
         ) => UNEXPECTED_MESSAGE,
-        // It could not be decrypted, and early data ends where a message begins.
+        // The record could not be decrypted, and is no early data, which ends where a message begins.
         Error::PeerMisbehaved(RejectedEarlyDataInterleavedWithHandshakeMessage) => BAD_RECORD_MAC,
         Error::PeerMisbehaved(_) => ILLEGAL_PARAMETER,
         // The peer has sent an alert itself, or the error is this end's fault.
@@ -114,9 +114,9 @@ pub(super) fn is_old_hello(input: &[u8]) -> bool {
         && input.get(VERSION_AT..VERSION_AT + 2).is_some_and(|version| version < &TLS12[..])
 }
 
-/// Whether records that rustls wants to send are unencrypted messages: from change_cipher_spec on they
-/// may be encrypted. The exception is that of a server behind its HelloRetryRequest (RFC 8446 appendix D.4), where it
-/// is the last record; in TLS 1.2 Finished follows it.
+/// Whether records that rustls wants to send are unencrypted messages: from change_cipher_spec on they may be
+/// encrypted. A server also sends change_cipher_spec behind its HelloRetryRequest (RFC 8446 appendix D.4), where
+/// nothing is encrypted. Only there is it the last record: in TLS 1.2 Finished follows.
 pub(super) fn is_plain(mut records: &[u8], is_server: bool) -> bool {
     while let (Some(&kind), Some(len)) = (records.first(), record_len(records)) {
         let rest = records.get(len..).unwrap_or_default();

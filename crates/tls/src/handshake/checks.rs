@@ -144,7 +144,7 @@ impl Handshake {
         if body_len > max {
             return Err(Fault::Refused(RECORD_OVERFLOW, "a record is longer than allowed"));
         }
-        // An alert may be unencrypted, of a client that cannot read this end's messages.
+        // A client that cannot read this end's messages sends its alert unencrypted.
         let may_follow = matches!(kind, CHANGE_CIPHER_SPEC | ALERT | APPLICATION_DATA);
         if self.has_answered_tls13() && !may_follow {
             return Err(Fault::Refused(UNEXPECTED_MESSAGE, "a record that is not encrypted"));

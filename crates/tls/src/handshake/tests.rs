@@ -84,7 +84,7 @@ fn assert_is_accepted(hello: &[u8]) -> (Handshake, Vec<u8>) {
     (server, out)
 }
 
-/// RFC 8446 §9.2. Regression: it was handshake_failure.
+/// RFC 8446 §9.2. Regression: the alert was handshake_failure.
 #[test]
 fn an_extension_that_tls13_requires_is_missed() {
     for removed in [&[GROUPS][..], &[SHARES], &[SIGNATURES], &[GROUPS, SHARES]] {
@@ -147,7 +147,7 @@ fn a_record_of_an_unknown_type_is_refused_by_its_header() {
     }
 }
 
-/// Regression: rustls ignores it, and the connection stayed open for the time of a handshake.
+/// Regression: rustls ignores close_notify, and the connection stayed open for the time of a handshake.
 #[test]
 fn close_notify_ends_a_handshake() {
     let end = plain_alert([WARNING, 0]);
@@ -157,7 +157,7 @@ fn close_notify_ends_a_handshake() {
     assert_eq!(out, end);
 }
 
-/// As in TLS 1.3 (RFC 8446 §5). Regression: it was decode_error.
+/// As in TLS 1.3 (RFC 8446 §5). Regression: the alert was decode_error.
 #[test]
 fn another_change_cipher_spec_than_1_is_unexpected_in_tls12() {
     for content in [&[2][..], &[1, 1]] {
@@ -191,7 +191,7 @@ fn answered(cipher: Cipher) -> (Handshake, Session) {
     (server, client.finish().unwrap().session)
 }
 
-/// RFC 8446 §6.1. Regression: it was answered by decode_error.
+/// RFC 8446 §6.1. Regression: the answer was decode_error.
 #[test]
 fn close_notify_is_answered_behind_the_servers_messages_too() {
     let (mut server, mut session) = answered(Cipher::Aes128Gcm);

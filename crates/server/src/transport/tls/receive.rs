@@ -208,8 +208,8 @@ impl Worker {
     }
 }
 
-/// Answers the peer's request for a KeyUpdate, unless other records wait to be sent before the answer: then the next
-/// output brings it. A peer may replace the keys because nothing will be sent for long, so there may be no next output.
+/// Answers the peer's request for a KeyUpdate at once: a peer may replace the keys of a connection on which nothing
+/// will be sent for long. If other records wait to be sent before the answer, the next output contains the answer.
 #[cold]
 fn answer_key_update(
     socket: BorrowedFd<'_>,
