@@ -15,6 +15,7 @@ mod ring;
 mod rounds;
 mod search;
 mod set_table;
+mod topic_filter;
 mod topic_set;
 
 #[cfg(test)]
@@ -35,6 +36,7 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
 };
+pub use topic_filter::{TopicFilter, TopicKey};
 use topic_set::{Next, TopicSet};
 
 /// A subscriber, until it is removed.
@@ -146,12 +148,12 @@ pub struct Subscribers {
 }
 
 impl Subscribers {
-    /// No subscribers.
+    /// No subscribers. `filter` is kept up to date with what they read.
     #[must_use]
-    pub fn new(on_loss: OnLoss) -> Self {
+    pub fn new(on_loss: OnLoss, filter: Option<Arc<TopicFilter>>) -> Self {
         Self {
             slots: Slab::new(),
-            sets: SetTable::default(),
+            sets: SetTable::new(filter),
             replays: HashMap::new(),
             dirty: VecDeque::new(),
             search: Search::default(),

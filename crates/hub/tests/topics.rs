@@ -45,7 +45,8 @@ fn update_each_of(topics: usize) {
     let started_at = Instant::now();
     let hub = HubUrl::parse("https://example.com/.well-known/mercure").unwrap();
     let limits = Limits { history_updates: HISTORY, ..Limits::default() };
-    let (mut history, mut subscribers) = (History::new(&limits), Subscribers::new(OnLoss::Skip));
+    let (mut history, mut subscribers) =
+        (History::new(&limits), Subscribers::new(OnLoss::Skip, None));
     // The history is full before, so the memory used after that is the memory of topics.
     (0..HISTORY).for_each(|number| {
         history.append(update(number), Duration::ZERO);
@@ -113,7 +114,8 @@ fn topics_without_subscribers_leave_nothing() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let hub = HubUrl::parse("https://example.com/.well-known/mercure").unwrap();
     let limits = Limits { history_updates: HISTORY, ..Limits::default() };
-    let (mut history, mut subscribers) = (History::new(&limits), Subscribers::new(OnLoss::Skip));
+    let (mut history, mut subscribers) =
+        (History::new(&limits), Subscribers::new(OnLoss::Skip, None));
     let mut publish = |number| {
         let one = update(number);
         let sequence = history.append(one.clone(), Duration::ZERO);

@@ -1,7 +1,7 @@
 //! The end of streams that have lasted as long as a stream may last.
 //!
 //! A timer for each of a million subscribers would cost more memory than the subscriber itself. A slot has two
-//! bytes to spare, which hold its deadline in coarse units. A part of the slots is looked at each second, so that ends
+//! bytes to spare, which hold its deadline in coarse units. A part of the slots is looked at in each check, so that ends
 //! are spread over time also if all streams began at once.
 
 use super::{SubscriberId, Subscribers};
@@ -18,7 +18,7 @@ const ROUNDING: u32 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxLifetime {
     longest: Duration,
-    /// How often [`Subscribers::end_overdue`] is called.
+    /// The longest time between two calls of [`Subscribers::end_overdue`].
     interval: Duration,
 }
 
@@ -42,7 +42,7 @@ impl MaxLifetime {
     /// The shortest one, in calls of [`Subscribers::end_overdue`].
     pub const SHORTEST: u32 = 2;
 
-    /// `interval` is how often [`Subscribers::end_overdue`] is called. None if there is no limit (zero), or if it is
+    /// `interval` is the longest time between two calls of [`Subscribers::end_overdue`]. None if there is no limit (zero), or if it is
     /// too short to be enforced at that interval.
     #[must_use]
     pub fn new(longest: Duration, interval: Duration) -> Option<Self> {
@@ -84,11 +84,11 @@ impl MaxLifetime {
         Duration::from_nanos(u64::try_from(self.unit()).unwrap_or(u64::MAX).saturating_mul(units))
     }
 
-    /// How many of these slots each call of [`Subscribers::end_overdue`] looks at.
+    /// How many of these slots a call of [`Subscribers::end_overdue`] looks at, this time after the last one.
     #[must_use]
-    pub fn share(self, slots: usize) -> usize {
+    pub fn share(self, slots: usize, since: Duration) -> usize {
         let round = self.longest / (UNITS / ROUND);
-        let calls = usize::try_from(round.as_nanos() / self.interval.as_nanos()).unwrap_or(1);
+        let calls = usize::try_from(round.as_nanos() / since.as_nanos().max(1)).unwrap_or(1);
         slots.div_ceil(calls.max(1))
     }
 }
@@ -158,8 +158,9 @@ mod tests {
 
     #[test]
     fn all_slots_are_looked_at_in_a_part_of_the_lifetime() {
-        assert_eq!(limit(600).share(1_000_000), 1_000_000 / 37 + 1);
-        assert_eq!(limit(10).share(10), 10);
-        assert_eq!(limit(86_400).share(0), 0);
+        assert_eq!(limit(600).share(1_000_000, SECOND), 1_000_000 / 37 + 1);
+        assert_eq!(limit(600).share(1_000_000, SECOND * 5), 1_000_000 / 7 + 1);
+        assert_eq!(limit(10).share(10, SECOND), 10);
+        assert_eq!(limit(86_400).share(0, SECOND), 0);
     }
 }

@@ -50,6 +50,10 @@ impl Search {
 
     /// Adds an update that is to be compared, if there are patterns.
     pub(super) fn publish(&mut self, sequence: Sequence, has_patterns: bool) {
+        if self.next().is_none() {
+            // Positions that are left out concern no set: otherwise the caller has noted a gap.
+            self.skip_to(sequence - 1);
+        }
         self.published = sequence;
         if !has_patterns {
             self.skip_to(sequence);

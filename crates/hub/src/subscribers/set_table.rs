@@ -1,6 +1,6 @@
 //! The topic sets of a worker, and which of them an update concerns.
 
-use super::{audience::Audience, topic_set::TopicSet};
+use super::{audience::Audience, topic_filter::TopicFilter, topic_set::TopicSet};
 use crate::{
     matcher::{Matcher, Selector},
     topic::HubUrl,
@@ -8,7 +8,7 @@ use crate::{
 };
 use slab::Slab;
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
     ops::{Index, IndexMut},
     sync::Arc,
 };
@@ -39,10 +39,17 @@ pub(super) struct SetTable {
     pub(super) patterns: BTreeMap<Selector, (Arc<Matcher>, BTreeSet<SetId>)>,
     /// How many sets have patterns.
     pattern_sets: usize,
+    /// The topics of all sets, for other threads.
+    filter: Option<Arc<TopicFilter>>,
     bytes: usize,
 }
 
 impl SetTable {
+    /// Creates an empty table, which keeps `filter` up to date.
+    pub(super) fn new(filter: Option<Arc<TopicFilter>>) -> Self {
+        Self { filter, ..Self::default() }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.sets.len()
     }
@@ -77,7 +84,15 @@ impl SetTable {
         for rule in audience.routes() {
             let sets = match &*rule.matcher {
                 Matcher::Any => &mut index.any,
-                Matcher::Exact(topic) => index.exact.entry(Arc::clone(topic)).or_default(),
+                Matcher::Exact(topic) => match index.exact.entry(Arc::clone(topic)) {
+                    Entry::Occupied(entry) => entry.into_mut(),
+                    Entry::Vacant(entry) => {
+                        if let Some(filter) = &self.filter {
+                            filter.add(topic);
+                        }
+                        entry.insert(BTreeSet::new())
+                    }
+                },
                 _ => {
                     let entry = self.patterns.entry(rule.selector.clone());
                     &mut entry.or_insert_with(|| (Arc::clone(&rule.matcher), BTreeSet::new())).1
@@ -85,7 +100,16 @@ impl SetTable {
             };
             sets.insert(id);
         }
+        self.note_others();
         Some(id)
+    }
+
+    /// Notes in the filter how many sets it cannot know by their topics.
+    fn note_others(&self) {
+        if let Some(filter) = &self.filter {
+            let of_any = self.plain.any.len() + self.with_patterns.any.len();
+            filter.set_others(of_any + self.patterns.len());
+        }
     }
 
     /// One member has left; with the last one the set goes.
@@ -110,6 +134,9 @@ impl SetTable {
                         sets.remove(&id);
                         if sets.is_empty() {
                             index.exact.remove(topic);
+                            if let Some(filter) = &self.filter {
+                                filter.remove(topic);
+                            }
                         }
                     }
                 }
@@ -123,6 +150,7 @@ impl SetTable {
                 }
             }
         }
+        self.note_others();
     }
 
     /// Every set.

@@ -44,7 +44,7 @@ impl Rig {
     fn new(updates: usize, on_loss: OnLoss) -> Self {
         Self {
             history: History::new(&Limits { history_updates: updates, ..Limits::default() }),
-            subscribers: Subscribers::new(on_loss),
+            subscribers: Subscribers::new(on_loss, None),
             received: HashMap::new(),
             full: Vec::new(),
             gone: Vec::new(),
@@ -305,6 +305,22 @@ fn pattern(letter: char, number: u64) -> String {
     format!("/.well-known/:x{number}({letter}.*)")
 }
 
+/// Positions may leave the log unread because no subscriber of this worker needs them.
+#[test]
+fn positions_that_concern_nobody_are_no_loss_for_patterns_either() {
+    let mut rig = Rig::new(10, OnLoss::Skip);
+    // A pattern in the token.
+    rig.add(0, &audience(&["a"], &[&pattern('a', 1)]));
+    rig.publish("1", "b", false);
+    rig.deliver();
+    let publication = Publication { topics: vec!["a".into()], ..Publication::default() };
+    let update = Arc::new(Update::new("100", &publication));
+    rig.history.append_at(100, Arc::clone(&update), Duration::ZERO);
+    rig.subscribers.publish(100, &update, &hub());
+    rig.deliver();
+    assert_eq!(rig.received(0), "100");
+}
+
 /// Regression: an update was compared with all patterns in one call.
 #[test]
 fn patterns_are_compared_a_few_in_each_call() {
@@ -472,7 +488,7 @@ fn streams_end_when_their_deadline_is_over_a_few_at_a_time() {
     for second in 0..600 {
         let now = limit.instant(Duration::from_secs(second));
         let before = ended.len();
-        let mut left = limit.share(rig.subscribers.slots());
+        let mut left = limit.share(rig.subscribers.slots(), Duration::from_secs(1));
         while left > 0 {
             left -= rig.subscribers.end_overdue(left, 1, now, |connection, message| {
                 assert!(matches!(message, Message::End));
@@ -481,7 +497,9 @@ fn streams_end_when_their_deadline_is_over_a_few_at_a_time() {
             });
         }
         assert!(second >= 295 || ended.is_empty(), "after {second} s: {ended:?}");
-        assert!(ended.len() - before <= limit.share(rig.subscribers.slots()));
+        assert!(
+            ended.len() - before <= limit.share(rig.subscribers.slots(), Duration::from_secs(1))
+        );
     }
     ended.sort_unstable();
     assert_eq!(ended, (0..90).collect::<Vec<_>>());

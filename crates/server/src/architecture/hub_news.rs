@@ -1,9 +1,12 @@
-//! Notifies each worker of the updates that other workers publish.
+//! Notifies workers of the updates that other workers publish, and of answers.
 //!
 //! A separate thread does that: workers may have separate file tables, so that no worker could write to the
 //! wakeup descriptor of another one.
 
-use crate::{engine::control::Remote, services::hub::HubShared};
+use crate::{
+    engine::control::Remote,
+    services::hub::{HubShared, NewsRound},
+};
 use std::{
     io,
     sync::Arc,
@@ -26,12 +29,9 @@ impl HubNews {
         let thread = thread::Builder::new().name("hub-news".into()).spawn({
             let shared = shared.clone();
             move || {
+                let mut round = NewsRound::default();
                 while shared.wait_for_news() {
-                    for (index, worker) in workers.iter().enumerate() {
-                        if shared.needs_notification(index) {
-                            worker.notify();
-                        }
-                    }
+                    shared.wake_workers(&mut round, |index| workers[index].notify());
                 }
             }
         })?;

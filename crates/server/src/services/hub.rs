@@ -9,9 +9,11 @@
 mod announce;
 mod answer;
 mod backlog;
+mod care;
 mod content;
 mod expiries;
 mod keys;
+mod notifications;
 mod poll;
 mod publish;
 mod record;
@@ -26,18 +28,19 @@ mod transfer;
 mod verify;
 
 pub(crate) use answer::without_token;
+pub(crate) use notifications::NewsRound;
 pub(crate) use shared::HubShared;
 pub(crate) use transfer::refuse as refuse_log;
 
 use crate::{
     config::KeySource,
-    reactor::{AlarmId, ClientId, EventTarget, ExchangeId, Reactor},
+    reactor::{ClientId, ExchangeId},
     service::{Event, Flow, Part, RequestContext, ResponseWriter, Service, ServiceContext},
     stats::Counter,
-    time::clock::ticks,
 };
 use answer::Responder;
-use expiries::{CARE_INTERVAL, Expiries};
+use care::Care;
+use expiries::Expiries;
 use poll::{ParkedPoll, Poll};
 use pollux_http::{
     Status,
@@ -62,7 +65,7 @@ use std::{
     net::IpAddr,
     sync::Arc,
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 use streams::Rounds;
 use subscribe::SubscribeHead;
@@ -88,9 +91,9 @@ pub(crate) struct Hub {
     expiries: Expiries,
     /// The answers to exchanges that waited for the store or the log, until these exchanges are resumed.
     outcomes: HashMap<ExchangeId, Result<Arc<str>, Reject>>,
-    /// The alarm of [`CARE_INTERVAL`], and whether it has expired.
-    care: Option<AlarmId>,
-    care_is_due: bool,
+    /// The alarm for the next check, and the time since the last check if the alarm has expired.
+    care: Option<Care>,
+    care_is_due: Option<Duration>,
     /// The unfinished work of the last checks.
     rounds: Rounds,
     /// Whether this process is about to end. Then no long poll waits any more.
@@ -144,11 +147,11 @@ enum HubPhase {
 impl Hub {
     /// Creates the part of one worker.
     pub(crate) fn new(shared: Arc<HubShared>, worker: usize) -> Self {
-        let worker = shared.begin_worker(worker);
+        let (worker, filter) = shared.begin_worker(worker);
         Self {
             worker,
             history: History::new(&shared.config.limits),
-            subscribers: Subscribers::new(shared.config.on_loss),
+            subscribers: Subscribers::new(shared.config.on_loss, filter),
             polls: HashMap::new(),
             parked: Slab::new(),
             searches: VecDeque::new(),
@@ -157,7 +160,7 @@ impl Hub {
             expiries: Expiries::default(),
             outcomes: HashMap::new(),
             care: None,
-            care_is_due: false,
+            care_is_due: None,
             rounds: Rounds::default(),
             is_ending: false,
             shared,
@@ -190,7 +193,7 @@ impl Hub {
 
     /// Returns whether an event is for the hub.
     pub(crate) fn is_meant(&self, event: &Event<'_>) -> bool {
-        matches!(event, Event::Time(alarm) if Some(*alarm) == self.care)
+        matches!(event, Event::Time(alarm) if self.care.is_some_and(|care| care.alarm == *alarm))
     }
 
     /// Finds the token of a request and verifies it. With `hides_authorization` the credentials in `Authorization` were
@@ -377,14 +380,6 @@ impl Hub {
 
     fn last(&self) -> Sequence {
         self.history.last()
-    }
-
-    /// Sets the alarm for heartbeats, expiries and events that wait, if there are subscribers or such events.
-    fn care_later(&mut self, reactor: &mut Reactor) {
-        let has_cares = || !self.subscribers.is_empty() || self.shared.has_announcements();
-        if self.care.is_none() && has_cares() {
-            self.care = Some(reactor.timer(ticks(CARE_INTERVAL), EventTarget::Service));
-        }
     }
 }
 
@@ -585,8 +580,7 @@ impl Service for Hub {
 
     fn event(&mut self, context: &mut ServiceContext<'_>, event: Event<'_>) {
         if let Event::Time(_) = event {
-            self.care = None;
-            self.care_is_due = true;
+            self.care_is_due = self.care.take().map(|care| care.interval);
             self.care_later(context.reactor);
         }
     }

@@ -8,7 +8,7 @@
 //! Redis has neither confirmed nor refused counts as published: while Redis is slow, each attempt would repeat it.
 
 use super::{
-    expiries::CARE_INTERVAL,
+    care::CARE_INTERVAL,
     shared::{HubShared, lock},
     store::UNCONFIRMED,
 };

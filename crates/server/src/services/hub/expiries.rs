@@ -1,14 +1,12 @@
 //! The expiry times of the subscribers' tokens.
 
+use super::care::CARE_INTERVAL;
 use pollux_hub::subscribers::SubscriberId;
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap, binary_heap::PeekMut},
     time::Duration,
 };
-
-/// The time between two checks of heartbeats, expired tokens and deadlines.
-pub(super) const CARE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The longest time between the end of a stream and the expiry of its token. A token that one check leaves must not
 /// expire before the next check, whose alarm expires up to two ticks (0.2 s) late.
@@ -56,6 +54,11 @@ impl Expiries {
         if let Some(by_connection) = &mut self.by_connection {
             by_connection.insert(expiry.connection, expiry.at);
         }
+    }
+
+    /// Returns whether no token expires.
+    pub(super) fn is_empty(&self) -> bool {
+        self.heap.is_empty()
     }
 
     /// Makes the tokens due that expire before the next check, which follows after [`CARE_INTERVAL`]. `is_there` returns

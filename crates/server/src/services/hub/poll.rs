@@ -159,8 +159,7 @@ impl Hub {
             self.extras.insert(connection, Extra { address, ..Extra::default() });
         }
         let last = self.last();
-        let Some(subscriber) = self.subscribers.add(connection, &reader.audience, last, last)
-        else {
+        let Some(subscriber) = self.add_subscriber(connection, &reader.audience, last) else {
             self.forget(connection);
             self.answer_poll(context, &responder, reader, &[], response);
             return Flow::Done;

@@ -4,8 +4,9 @@ pub(super) use super::record::{since_1970, unix_time};
 use super::{
     announce::Announcements,
     backlog::Backlog,
-    expiries::CARE_INTERVAL,
+    care,
     keys::{self, FetchedKeys},
+    notifications::{NewsRound, Notifications},
     redis::RedisHubStore,
     store::{HubStore, PublishJob, Store, StoreFile},
     transfer::Transfer,
@@ -22,7 +23,7 @@ use pollux_hub::{
     matcher::MatcherCache,
     rate::RateLimit,
     reject::Reject,
-    subscribers::MaxLifetime,
+    subscribers::{MaxLifetime, TopicFilter},
     subscriptions::Registry,
     token::Verifier,
     topic::HubUrl,
@@ -32,7 +33,7 @@ use std::{
     collections::HashMap,
     net::IpAddr,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::SyncSender,
     },
@@ -51,6 +52,8 @@ pub(crate) struct HubShared {
     pub(super) publishers: Option<Verifier>,
     /// The keys from `--hub-jwks URL` with which tokens are verified; `None` if there are none yet.
     pub(super) fetched_keys: Mutex<Option<FetchedKeys>>,
+    /// The maximum time between two checks of a worker.
+    pub(super) care_interval: Duration,
     /// The maximum duration of a stream.
     pub(super) max_lifetime: Option<MaxLifetime>,
     /// The log. Workers copy from it, so that no worker holds the lock while it sends.
@@ -80,11 +83,8 @@ pub(crate) struct HubShared {
     pub(super) announcements: Mutex<Announcements>,
     /// The number of subscribers of each client, by its key.
     addresses: Mutex<HashMap<u64, u32>>,
-    /// Whether the log has grown since the workers were notified, and whether the hub has ended.
-    news: Mutex<News>,
-    has_news: Condvar,
-    /// For each worker, whether it was notified and has not read the log since.
-    notified: Box<[AtomicBool]>,
+    /// Which workers must be woken.
+    pub(super) notifications: Notifications,
     started_at: Instant,
 }
 
@@ -113,12 +113,6 @@ struct Mailbox {
 
 /// Answers, each with the exchange that waits for it.
 pub(super) type Answers = Vec<(ExchangeId, Result<Arc<str>, Reject>)>;
-
-#[derive(Debug, Default)]
-struct News {
-    is_there: bool,
-    has_ended: bool,
-}
 
 impl HubShared {
     /// Reads the keys and opens the store. `origin` is the server's URL if none is configured.
@@ -158,6 +152,7 @@ impl HubShared {
                 store = Some(Store::Redis(queue));
             }
         }
+        let care_interval = care::interval(config);
         let shared = Arc::new(Self {
             head: AtomicU64::new(log.last()),
             transfer: Mutex::default(),
@@ -172,15 +167,14 @@ impl HubShared {
             fetched_keys: Mutex::default(),
             matchers: MatcherCache::default(),
             token_matchers: MatcherCache::for_tokens(),
-            max_lifetime: MaxLifetime::new(config.max_lifetime, CARE_INTERVAL),
+            max_lifetime: MaxLifetime::new(config.max_lifetime, care_interval),
+            care_interval,
             log: Mutex::new(log),
             rate: Mutex::new(RateLimit::new(config.limits.updates_per_second)),
             registry: Mutex::default(),
             announcements: Mutex::default(),
             addresses: Mutex::default(),
-            news: Mutex::default(),
-            has_news: Condvar::new(),
-            notified: (0..workers).map(|_| AtomicBool::new(false)).collect(),
+            notifications: Notifications::new(workers),
             started_at: Instant::now(),
             config: config.clone(),
             url,
@@ -208,12 +202,12 @@ impl HubShared {
 
     /// Returns whether [`HubShared::end`] was called.
     pub(super) fn has_ended(&self) -> bool {
-        lock(&self.news).has_ended
+        self.notifications.has_ended()
     }
 
     /// Returns whether workers need the thread that notifies them of the actions of other threads.
     pub(crate) fn needs_news(&self) -> bool {
-        self.notified.len() > 1 || self.may_answer.load(Ordering::Acquire)
+        self.notifications.workers() > 1 || self.may_answer.load(Ordering::Acquire)
     }
 
     /// Publishes an update. Returns its identifier, or `None` if the answer comes later, because the update
@@ -351,18 +345,17 @@ impl HubShared {
 
     /// Requests that the workers are notified, because the log has grown or there are answers.
     pub(super) fn notify_workers(&self) {
-        lock(&self.news).is_there = true;
-        self.has_news.notify_one();
+        self.notifications.announce();
     }
 
     /// Registers a worker, which may replace one that has panicked. Answers for the replaced worker are
-    /// dropped.
-    pub(super) fn begin_worker(&self, index: usize) -> WorkerId {
-        self.notified[index].store(false, Ordering::SeqCst);
+    /// dropped. Returns the filter for the topics of the worker's subscribers, if there are other workers.
+    pub(super) fn begin_worker(&self, index: usize) -> (WorkerId, Option<Arc<TopicFilter>>) {
+        let filter = self.notifications.begin_worker(index);
         let mut mailbox = lock(&self.answers[index]);
         let generation = mailbox.generation.wrapping_add(1);
         *mailbox = Mailbox { generation, answers: Answers::new() };
-        WorkerId { index, generation }
+        (WorkerId { index, generation }, filter)
     }
 
     /// Queues the answer for an exchange. The answer is dropped if the worker of the exchange was replaced.
@@ -370,6 +363,7 @@ impl HubShared {
         let mut mailbox = lock(&self.answers[ticket.worker.index]);
         if mailbox.generation == ticket.worker.generation {
             mailbox.answers.push((ticket.exchange, answer));
+            self.notifications.add_answer(ticket.worker.index);
         }
     }
 
@@ -396,18 +390,18 @@ impl HubShared {
         self.head.load(Ordering::Acquire)
     }
 
-    /// Copies new updates to a worker's history, and calls `note` for each. If positions left the log before
-    /// this worker read them, `note` is called once for all of them, with the last of these positions and
-    /// without an update.
+    /// Copies new updates to a worker's history, and calls `note` for each. If updates that may concern the worker left
+    /// the log before it read them, `note` is called once for all of them, with the last of their positions and without
+    /// an update.
     pub(super) fn read_on(
         &self,
         worker: usize,
         history: &mut History,
         mut note: impl FnMut(Sequence, Option<&Arc<Update>>),
     ) {
-        // The mark is cleared before the log is read, so that an update that is appended later causes another
-        // notification.
-        self.notified[worker].store(false, Ordering::SeqCst);
+        // The mark is cleared before the log is read, so that an update that is appended later notifies the
+        // worker again, if it may concern the worker.
+        self.notifications.has_looked(worker);
         let now = self.now();
         let mut log = lock(&self.log);
         log.expire(now);
@@ -417,7 +411,9 @@ impl HubShared {
             .map(|(sequence, update, at)| (sequence, update.clone(), at))
             .collect();
         drop(log);
-        if from > history.last() + 1 && !fresh.is_empty() {
+        if let Some((last, ..)) = fresh.last()
+            && self.notifications.has_read(worker, from - 1, *last)
+        {
             note(from - 1, None);
         }
         for (sequence, update, at) in fresh {
@@ -486,38 +482,33 @@ impl HubShared {
         }
     }
 
-    /// Marks a worker as notified. Returns whether it must be notified, because it was not since it last read
-    /// the log.
-    pub(crate) fn needs_notification(&self, worker: usize) -> bool {
-        !self.notified[worker].swap(true, Ordering::SeqCst)
-    }
-
-    /// Returns whether a worker was notified and has not read the log since.
-    #[inline]
-    pub(super) fn is_notified(&self, worker: usize) -> bool {
-        self.notified[worker].load(Ordering::Acquire)
-    }
-
-    /// Clears the mark of a worker that is about to read the log and its answers. An update or answer that
-    /// arrives from now on notifies the worker again, even if this notification was unnecessary.
-    pub(super) fn has_looked(&self, worker: usize) {
-        self.notified[worker].store(false, Ordering::SeqCst);
-    }
-
-    /// Waits until the log has grown since the last call. Returns false if the hub has ended.
+    /// Waits until the log has grown, or an answer has arrived, since the last call. Returns false if the hub has ended.
     pub(crate) fn wait_for_news(&self) -> bool {
-        let mut news = lock(&self.news);
-        while !news.is_there && !news.has_ended {
-            news = self.has_news.wait(news).unwrap_or_else(PoisonError::into_inner);
-        }
-        news.is_there = false;
-        !news.has_ended
+        self.notifications.wait()
     }
 
     /// Ends [`HubShared::wait_for_news`].
     pub(crate) fn end(&self) {
-        lock(&self.news).has_ended = true;
-        self.has_news.notify_all();
+        self.notifications.end();
+    }
+
+    /// Calls `wake` for each worker that the log or an answer concerns, and that was not woken since it last looked.
+    pub(crate) fn wake_workers(&self, round: &mut NewsRound, wake: impl FnMut(usize)) {
+        let Self { notifications, log, head, config, .. } = self;
+        notifications.wake_workers(log, head, &config.limits, round, wake);
+    }
+
+    /// Notes that a worker which has read the log up to `last` has a subscriber more.
+    pub(super) fn note_subscriber(&self, worker: usize, last: Sequence) {
+        self.notifications.note_subscriber(worker, last, &self.head);
+    }
+
+    /// Notifies the workers as their thread does, and returns which ones.
+    #[cfg(test)]
+    pub(super) fn woken(&self) -> Vec<usize> {
+        let mut woken = Vec::new();
+        self.wake_workers(&mut NewsRound::default(), |index| woken.push(index));
+        woken
     }
 }
 
@@ -535,9 +526,9 @@ mod tests {
         let config = Arc::new(HubConfig::new("/hub"));
         let shared = HubShared::open(&config, "http://h", 1).unwrap();
         let exchange = ExchangeId { client: ClientId { fd: 7, generation: 1 }, number: 1 };
-        let former = Ticket { worker: shared.begin_worker(0), exchange };
+        let former = Ticket { worker: shared.begin_worker(0).0, exchange };
         shared.answer(former, Ok("waits".into()));
-        let present = Ticket { worker: shared.begin_worker(0), exchange };
+        let present = Ticket { worker: shared.begin_worker(0).0, exchange };
         shared.answer(former, Ok("late".into()));
         assert!(shared.take_answers(0).is_empty());
         shared.answer(present, Ok("own".into()));

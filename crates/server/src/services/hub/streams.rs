@@ -2,11 +2,17 @@
 
 mod handover;
 
-use super::{CARE_INTERVAL, Hub, HubShared, client_of, expiries::Expiry, shared::since_1970};
-use crate::reactor::WakeReason;
-use crate::reactor::{ClientId, ExchangeId};
+use super::{
+    Hub, HubShared,
+    care::{self, CARE_INTERVAL, Care},
+    client_of,
+    expiries::Expiry,
+    shared::since_1970,
+};
+use crate::reactor::{ClientId, EventTarget, ExchangeId, Reactor, WakeReason};
 use crate::service::{ServiceContext, StreamSend};
 use crate::stats::{Counter, Counters};
+use crate::time::clock::ticks;
 use pollux_hub::subscribers::{Delivery, Message, SubscriberId};
 use std::{
     cell::Cell,
@@ -27,15 +33,15 @@ pub(super) struct Rounds {
 }
 
 impl Rounds {
-    /// Adds the slots that are looked at in one second to those that are left from earlier seconds.
-    fn begin(&mut self, shared: &HubShared, slots: usize) {
+    /// Adds the slots that are looked at for the time since the last check to those that are left from earlier checks.
+    fn begin(&mut self, shared: &HubShared, slots: usize, since: Duration) {
         let period = shared.config.heartbeat.as_millis() / CARE_INTERVAL.as_millis();
         if let Ok(period @ 1..) = usize::try_from(period) {
             // Twice in a period, as `heartbeat` requires.
             self.heartbeats = (self.heartbeats + (2 * slots).div_ceil(period)).min(2 * slots);
         }
         if let Some(limit) = shared.max_lifetime {
-            self.deadlines = (self.deadlines + limit.share(slots)).min(slots);
+            self.deadlines = (self.deadlines + limit.share(slots, since)).min(slots);
         }
     }
 
@@ -45,17 +51,37 @@ impl Rounds {
 }
 
 impl Hub {
+    /// Sets the alarm if there are subscribers, or events that wait.
+    pub(super) fn care_later(&mut self, reactor: &mut Reactor) {
+        let has_announcements = self.shared.has_announcements();
+        if self.subscribers.is_empty() && !has_announcements {
+            return;
+        }
+        let HubShared { config, care_interval, .. } = &*self.shared;
+        let is_often = has_announcements
+            || !self.expiries.is_empty()
+            || care::has_many_ends(config, self.subscribers.len(), *care_interval);
+        let interval = if is_often { CARE_INTERVAL } else { *care_interval };
+        match self.care {
+            Some(care) if care.interval <= interval => return,
+            Some(care) => reactor.cancel(care.alarm),
+            None => {}
+        }
+        let alarm = reactor.timer(ticks(interval), EventTarget::Service);
+        self.care = Some(Care { alarm, interval });
+    }
+
     /// Whether [`Hub::pump`] has something to do.
     #[inline]
     pub(crate) fn has_stream_work(&self) -> bool {
-        self.care_is_due
+        self.care_is_due.is_some()
             || !self.rounds.are_over()
             || self.expiries.are_due()
             || self.shared.has_answers(self.worker.index)
             || self.subscribers.has_work()
             || !self.searches.is_empty()
             || (self.history.last() != self.shared.head())
-            || self.shared.is_notified(self.worker.index)
+            || self.shared.notifications.is_notified(self.worker.index)
     }
 
     /// Sends what is to be sent, as much as one call should.
@@ -64,9 +90,9 @@ impl Hub {
         context: &mut ServiceContext<'_>,
         mut send: impl FnMut(ClientId, StreamSend<'_>) -> Delivery,
     ) {
-        self.shared.has_looked(self.worker.index);
+        self.shared.notifications.has_looked(self.worker.index);
         self.read_on();
-        if self.care_is_due {
+        if self.care_is_due.is_some() {
             self.shared.announce_again();
             self.shared.expire();
             self.history.expire(self.shared.now());
@@ -130,8 +156,8 @@ impl Hub {
         counters.add(Counter::HubDelivered, sent.updates as u64);
         counters.add(Counter::HubSkips, sent.skips as u64);
         counters.add(Counter::HubEndedSlow, ends.take());
-        if care {
-            rounds.begin(shared, subscribers.slots());
+        if let Some(interval) = care {
+            rounds.begin(shared, subscribers.slots(), interval);
         }
         let (heartbeats, deadlines) = (rounds.heartbeats, rounds.deadlines);
         rounds.heartbeats -= subscribers.heartbeat(heartbeats, DELIVERIES, &mut deliver);
@@ -140,8 +166,8 @@ impl Hub {
             rounds.deadlines -= subscribers.end_overdue(deadlines, DELIVERIES, now, &mut deliver);
         }
         counters.add(Counter::HubEndedLifetime, ends.take());
-        if care {
-            counters.set(Counter::HubTopicSets, subscribers.sets() as u64);
+        counters.set(Counter::HubTopicSets, subscribers.sets() as u64);
+        if care.is_some() {
             let is_there = |expiry: &Expiry| {
                 subscribers.connection(expiry.subscriber()) == Some(expiry.connection)
             };

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     clients::client_key,
     service::{Event, Flow, RequestContext, ResponseWriter},
+    stats::Counter,
 };
 use pollux_http::{
     Status,
@@ -23,7 +24,7 @@ use pollux_hub::{
     matcher::{MatcherError, Selector},
     query::{self, Query},
     reject::Reject,
-    subscribers::Audience,
+    subscribers::{Audience, SubscriberId},
     subscriptions::Subscription,
     token::{Access, Source},
     update::Update,
@@ -234,8 +235,7 @@ impl Hub {
             }
         };
         let connection = connection_of(context.id().client);
-        let last = self.last();
-        let added = self.subscribers.add(connection, &candidate.audience, candidate.cursor, last);
+        let added = self.add_subscriber(connection, &candidate.audience, candidate.cursor);
         let Some(id) = added else {
             if let Some(address) = address {
                 self.shared.leave(address);
@@ -253,6 +253,7 @@ impl Hub {
             self.extras.insert(connection, Extra { address, subscriptions, responder: None });
         }
         self.care_later(context.reactor);
+        context.worker.counters.set(Counter::HubTopicSets, self.subscribers.sets() as u64);
         let head = responder.head(context, response, Status::Ok);
         let head = head.lines(candidate.fields().as_bytes());
         // With this comment the client notices that the stream is open; proxies forward it.
@@ -260,6 +261,19 @@ impl Hub {
         responder.log(context, Status::Ok);
         context.reactor.stream(context.id(), id.number());
         Flow::Waiting(Exchange(Box::new(HubExchange { responder, phase: HubPhase::Stream(id) })))
+    }
+
+    /// Adds a subscriber that has every update up to `cursor`. `None` if there is no room for another one.
+    pub(super) fn add_subscriber(
+        &mut self,
+        connection: u64,
+        audience: &Audience,
+        cursor: Sequence,
+    ) -> Option<SubscriberId> {
+        let last = self.last();
+        let id = self.subscribers.add(connection, audience, cursor.min(last), last)?;
+        self.shared.note_subscriber(self.worker.index, last);
+        Some(id)
     }
 
     /// Reads the head of the request, and checks whether the client is permitted to subscribe at all.

@@ -3,12 +3,13 @@
 mod announcements;
 mod keys;
 mod load;
+mod notifications;
 
 use super::*;
 use crate::{
     config::{HubConfig, HubStoreConfig},
     protocol::rules::Rules,
-    reactor::{Command, WakeReason},
+    reactor::{Command, Reactor, WakeReason},
     service::{ExchangeTerms, StreamSend, worker_state::WorkerState},
     settings::Settings,
     transport::outbox::Outbox,
@@ -307,7 +308,7 @@ fn updates_become_too_old_in_quiet_times_too() {
         assert_eq!(ids(&bench.pump()), [(3, "2".to_owned())]);
     }
     assert_eq!(shared.statistics().history_updates, 2);
-    early.hub.care_is_due = true;
+    early.hub.care_is_due = Some(care::CARE_INTERVAL);
     early.pump();
     assert_eq!(shared.statistics().history_updates, 1);
 }

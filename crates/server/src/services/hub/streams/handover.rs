@@ -118,8 +118,7 @@ impl Hub {
         let cursor = self.shared.own_position(state.cursor)?;
         let address = state.address;
         let connection = connection_of(client);
-        let last = self.history.last();
-        let id = self.subscribers.add(connection, &audience, cursor.min(last), last)?;
+        let id = self.add_subscriber(connection, &audience, cursor)?;
         if let Some(address) = address {
             self.shared.enter_again(address);
         }

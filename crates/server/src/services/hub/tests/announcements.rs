@@ -62,7 +62,7 @@ fn the_event_of_a_subscription_waits_if_no_update_is_accepted() {
     shared.release();
     assert_eq!((announced(&shared), shared.head()), (vec![true], held + 1));
     // The alarm continues, although no subscriber is left.
-    let alarm = bench.hub.care.expect("an alarm");
+    let alarm = bench.hub.care.expect("an alarm").alarm;
     let Bench { hub, rules, worker, reactor, .. } = &mut bench;
     let mut context = ServiceContext { rules, worker, reactor };
     hub.event(&mut context, Event::Time(alarm));
