@@ -54,7 +54,7 @@ enum Subcommand {
     /// render one page over all of them, ordered by paper
     #[command(after_help = "Examples:
   pollux lab report results/idle-20261121-120000
-  pollux lab report docs/runs/*/ --out docs     papers.html and papers.md")]
+  pollux lab report docs/runs/*/ --out docs     the pages about all of them")]
     Report {
         /// The result directories
         #[arg(required = true, value_name = "DIR")]
