@@ -236,8 +236,9 @@ pub fn markdown(runs: &[Publication], register: &Register) -> anyhow::Result<Str
     let papers = papers()?;
     let mut text = String::from(
         "# The papers' figures, as experiments\n\n\
-         `pollux lab report docs/runs/*/` writes this page; do not change it by hand. `pollux lab run ID` runs an\n\
-         experiment on your machine and judges its claims.\n\n| short name | paper |\n|---|---|\n",
+         `pollux lab report docs/runs/*/ --out docs` writes this page; do not change it by hand.\n\
+         `pollux lab run ID` runs an experiment on your machine and judges its claims.\n\n\
+         | short name | paper |\n|---|---|\n",
     );
     for paper in &papers.paper {
         let _ = writeln!(text, "| {} | {} |", paper.key, paper.title);
