@@ -78,6 +78,15 @@ fn pages(directory: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
+/// Returns whether the command is a hub that cannot start: its subscribers have no key and are not anonymous.
+fn lacks_a_key(words: &[String]) -> bool {
+    let has = |flags: &[&str]| words.iter().any(|word| flags.contains(&word.as_str()));
+    // `pollux serve --hub` alone names the flag in a sentence.
+    words.len() > 3
+        && has(&["--hub"])
+        && !has(&["--hub-anonymous", "--hub-jwt-key", "--hub-jwks", "--config"])
+}
+
 /// Joins each line that ends in a backslash with the line after it, as a shell does.
 fn joined(text: &str) -> String {
     text.split("\\\n").map(str::trim).collect::<Vec<_>>().join(" ")
@@ -119,6 +128,9 @@ fn the_documents_show_only_what_the_program_takes() {
     check(&inline, |kind| {
         matches!(kind, ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand)
     });
+    let keyless = blocks.iter().chain(&inline).filter(|shown| lacks_a_key(&shown.words));
+    let keyless: Vec<&str> = keyless.map(|shown| shown.source.as_str()).collect();
+    assert!(keyless.is_empty(), "hubs that do not start:\n{}", keyless.join("\n"));
 }
 
 #[test]
@@ -133,6 +145,9 @@ fn what_the_program_does_not_take_is_a_fault() {
         let line = shown("here", line).expect("a command line");
         assert!(parse(&line).is_err(), "{line:?}");
     }
+    assert!(lacks_a_key(&words("pollux serve site --hub --workers 2")));
+    assert!(!lacks_a_key(&words("pollux serve site --hub --hub-jwt-key key")));
+    assert!(!lacks_a_key(&words("pollux serve --hub")));
     assert!(shown("here", "polluxed").is_none());
     let line = "pollux doctor --json | jq '.a | b'   and more";
     assert_eq!(words(line), ["pollux", "doctor", "--json"]);
