@@ -60,7 +60,9 @@ u32 dp_default_options(bool replaces)
  * @options: DP_OPTION_* or'ed
  *
  * A hook is placed when its entry is added, so DP_OPTION_NOHINTS can be changed only while the set
- * is empty. A change of DP_OPTION_EXCLUSIVE does not affect threads that are already asleep.
+ * is empty. After a change of DP_OPTION_EXCLUSIVE all sleepers scan again and then sleep by the new
+ * option. Otherwise a hint would still wake only one of the threads that began to sleep with the
+ * option on, but dp_wake_next() would not wake the next one if that thread fails.
  *
  * Return: 0; -EINVAL for unknown options; -EBUSY for DP_OPTION_NOHINTS changed in a set that is
  * not empty; -EINTR.
@@ -68,16 +70,21 @@ u32 dp_default_options(bool replaces)
 long dp_set_options(struct dp_set *set, unsigned long options)
 {
 	long result = 0;
+	u32 changed;
 
 	if (options & ~(unsigned long)DP_OPTION_ALL)
 		return -EINVAL;
 	if (mutex_lock_killable(&set->lock))
 		return -EINTR;
-	if (((options ^ set->options) & DP_OPTION_NOHINTS) && set->entries)
+	changed = options ^ set->options;
+	if ((changed & DP_OPTION_NOHINTS) && set->entries) {
 		result = -EBUSY;
-	else
+	} else {
 		WRITE_ONCE(set->options, options);
-	dp_set_choose_path(set);
+		dp_set_choose_path(set);
+		if (changed & DP_OPTION_EXCLUSIVE)
+			dp_set_force_rescan(set);
+	}
 	mutex_unlock(&set->lock);
 	return result;
 }

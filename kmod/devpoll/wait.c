@@ -136,6 +136,22 @@ void dp_fput_now(struct file *file)
 		dp_call_by_worker(dp_fput, file);
 }
 
+/* Joins the sleepers of the set, or joins them anew if DP_OPTION_EXCLUSIVE has changed since. */
+static void dp_join_sleepers(struct dp_set *set, wait_queue_entry_t *wait, bool queued)
+{
+	bool exclusive = READ_ONCE(set->options) & DP_OPTION_EXCLUSIVE;
+
+	if (queued) {
+		if (exclusive == !!(wait->flags & WQ_FLAG_EXCLUSIVE))
+			return;
+		remove_wait_queue(&set->waiters, wait);
+	}
+	if (exclusive)
+		add_wait_queue_exclusive(&set->waiters, wait);
+	else
+		add_wait_queue(&set->waiters, wait);
+}
+
 /**
  * dp_sleep() - scans and sleeps in turn until a scan finds something
  * @set: the set
@@ -196,13 +212,8 @@ int dp_sleep(struct dp_set *set, int timeout_ms, struct poll_wqueues *queues, dp
 			break;
 
 		dp_widen_race();
-		if (!queued) {
-			queued = true;
-			if (READ_ONCE(set->options) & DP_OPTION_EXCLUSIVE)
-				add_wait_queue_exclusive(&set->waiters, &wait);
-			else
-				add_wait_queue(&set->waiters, &wait);
-		}
+		dp_join_sleepers(set, &wait, queued);
+		queued = true;
 		dp_widen_race();
 		/* Its barrier pairs with those in dp_hint() and dp_set_force_rescan(). */
 		set_current_state(TASK_INTERRUPTIBLE);

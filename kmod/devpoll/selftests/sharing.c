@@ -187,6 +187,53 @@ TEST(sharing_exclusive_wakes_one_thread)
 		waiter_join(&waiters[i]);
 }
 
+static void start_and_sleep(struct waiter *waiters, int count, int set)
+{
+	for (int i = 0; i < count; i++)
+		waiter_start(&waiters[i], set, LONG_MS);
+	for (int i = 0; i < count; i++)
+		waiter_is_asleep(&waiters[i]);
+}
+
+/* A thread that is asleep when the option changes is woken by the new option's rule. */
+TEST(sharing_exclusive_changes_while_threads_sleep)
+{
+	enum { THREADS = 2 };
+	struct pair pair = unix_pair(SOCK_STREAM);
+	struct waiter waiters[THREADS];
+	int set = set_open_with(DP_OPTION_EXCLUSIVE);
+	uint64_t sleeps;
+	long end;
+
+	set_write(set, pair.a, POLLIN);
+	start_and_sleep(waiters, THREADS, set);
+	OK(ioctl(set, DP_SETOPTIONS, 0));
+	make_readable(pair.b);
+	for (int i = 0; i < THREADS; i++)
+		CHECK_EQ(waiter_join(&waiters[i]), 1);
+
+	drain(pair.a);
+	set_poll_none(set, 0);
+	start_and_sleep(waiters, THREADS, set);
+	sleeps = set_statistics(set).ds_sleeps;
+	OK(ioctl(set, DP_SETOPTIONS, DP_OPTION_EXCLUSIVE));
+	/* The change wakes the threads, and they sleep again. */
+	for (end = now_ms() + LONG_MS; set_statistics(set).ds_sleeps < sleeps + THREADS;
+	     sleep_ms(1))
+		CHECK(now_ms() < end);
+	for (int i = 0; i < THREADS; i++)
+		waiter_is_asleep(&waiters[i]);
+	for (int i = 0; i < THREADS; i++) {
+		make_readable(pair.b);
+		for (end = now_ms() + LONG_MS; done(waiters, THREADS) <= i; sleep_ms(1))
+			CHECK(now_ms() < end);
+		sleep_ms(SHORT_MS);
+		CHECK_EQ(done(waiters, THREADS), i + 1);
+	}
+	for (int i = 0; i < THREADS; i++)
+		CHECK_EQ(waiter_join(&waiters[i]), 1);
+}
+
 /*
  * The woken thread has room for one of two results, so another thread must be woken for the other.
  */
