@@ -57,7 +57,7 @@ failed:
  * -ENOSPC at the user's limit, against which each result counts like an entry; -ENOMEM; -EINTR if
  * the caller is killed.
  */
-int dp_area_alloc(struct dp_set *set, unsigned long count)
+int dp_area_alloc(struct dp_set *set, unsigned int count)
 {
 	struct dp_area *area;
 	int result;

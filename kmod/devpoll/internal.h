@@ -255,7 +255,7 @@ extern struct kmem_cache *dp_entry_cache;
 
 /* options.c */
 u32 dp_default_options(bool replaces);
-long dp_set_options(struct dp_set *set, unsigned long options);
+long dp_set_options(struct dp_set *set, u32 options);
 
 /* set.c */
 int dp_set_change(struct dp_set *set, const struct pollfd *change, bool *rescan);
@@ -314,7 +314,7 @@ long dp_wait_masked(struct dp_set *set, struct pollfd __user *fds, int nfds, int
 long dp_ispolled(struct dp_set *set, struct pollfd __user *user);
 
 /* area.c */
-int dp_area_alloc(struct dp_set *set, unsigned long count);
+int dp_area_alloc(struct dp_set *set, unsigned int count);
 int dp_area_free(struct dp_set *set);
 void dp_area_release(struct dp_set *set);
 int dp_mmap(struct file *file, struct vm_area_struct *vma);

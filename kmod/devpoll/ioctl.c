@@ -133,12 +133,16 @@ static noinline long dp_ioctl_other(struct dp_set *set, unsigned int cmd, unsign
 		return dp_ioctl_hpoll(set, user);
 	case DP_ISPOLLED:
 		return dp_ispolled(set, user);
+	/*
+	 * These two take an int. Callers pass it in a register whose upper half the ABI leaves
+	 * undefined.
+	 */
 	case DP_ALLOC:
-		return dp_area_alloc(set, arg);
+		return dp_area_alloc(set, (unsigned int)arg);
+	case DP_SETOPTIONS:
+		return dp_set_options(set, (unsigned int)arg);
 	case DP_FREE:
 		return dp_area_free(set);
-	case DP_SETOPTIONS:
-		return dp_set_options(set, arg);
 	case DP_GETOPTIONS:
 		return READ_ONCE(set->options);
 	case DP_GETSTATISTICS:

@@ -67,12 +67,12 @@ u32 dp_default_options(bool replaces)
  * Return: 0; -EINVAL for unknown options; -EBUSY for DP_OPTION_NOHINTS changed in a set that is
  * not empty; -EINTR.
  */
-long dp_set_options(struct dp_set *set, unsigned long options)
+long dp_set_options(struct dp_set *set, u32 options)
 {
 	long result = 0;
 	u32 changed;
 
-	if (options & ~(unsigned long)DP_OPTION_ALL)
+	if (options & ~DP_OPTION_ALL)
 		return -EINVAL;
 	if (mutex_lock_killable(&set->lock))
 		return -EINTR;

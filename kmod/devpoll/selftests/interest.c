@@ -350,6 +350,19 @@ TEST(interest_options)
 	OK(ioctl(set, DP_SETOPTIONS, DP_OPTION_NOHINTS));
 }
 
+/* The arguments are ints; a caller may leave anything in the upper half of a register. */
+TEST(interest_upper_half_of_an_int_is_ignored)
+{
+	/* 0 in a 32-bit program. */
+	const unsigned long upper = ~0UL << 16 << 16;
+	int set = set_open();
+
+	OK(ioctl(set, DP_SETOPTIONS, upper | DP_OPTION_OR));
+	CHECK_EQ(OK(ioctl(set, DP_GETOPTIONS)), DP_OPTION_OR);
+	OK(ioctl(set, DP_ALLOC, upper | 4));
+	OK(ioctl(set, DP_FREE));
+}
+
 TEST(interest_options_by_module_default)
 {
 	int set;
