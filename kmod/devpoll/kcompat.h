@@ -26,6 +26,14 @@
 #endif
 
 /*
+ * Only an annotation for checkers. 6.6 and later have it, and so do later releases of 6.1, but not
+ * 6.2 to 6.5.
+ */
+#ifndef __counted_by
+#define __counted_by(member)
+#endif
+
+/*
  * From 6.3 on (commit bc292ab00f6c) drivers must not write vma->vm_flags directly. The setter takes
  * the per-VMA lock, which page faults use instead of mmap_lock. Before 6.3 a driver changed the
  * flags under mmap_lock, which is held in .mmap.
