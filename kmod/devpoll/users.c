@@ -107,14 +107,20 @@ void dp_user_put(struct dp_user *user)
  * @user: the account
  * @count: number of entries, or of results of an area
  *
+ * A refused count is never added, not even for a moment, because other calls of the same user would
+ * be refused during that time.
+ *
  * Return: 0 if they are charged; or -ENOSPC, as epoll_ctl(2) in the same case.
  */
 int dp_user_charge(struct dp_user *user, long count)
 {
-	if (atomic_long_add_return(count, &user->entries) <= READ_ONCE(max_user_entries))
-		return 0;
-	atomic_long_sub(count, &user->entries);
-	return -ENOSPC;
+	long entries = atomic_long_read(&user->entries);
+
+	do {
+		if (entries + count > READ_ONCE(max_user_entries))
+			return -ENOSPC;
+	} while (!atomic_long_try_cmpxchg(&user->entries, &entries, entries + count));
+	return 0;
 }
 
 /**

@@ -113,6 +113,49 @@ TEST(limits_entries_of_a_user)
 	restore_limit();
 }
 
+struct refusal {
+	pthread_t thread;
+	int set;
+	volatile bool stop;
+};
+
+static void *allocate_too_much(void *context)
+{
+	struct refusal *refusal = context;
+
+	while (!refusal->stop)
+		CHECK_ERRNO(ioctl(refusal->set, DP_ALLOC, 100), ENOSPC);
+	return NULL;
+}
+
+static void add_beside_a_refusal(void *context)
+{
+	enum { ROUNDS = 50000, SECONDS = 4 };
+	struct refusal refusal = { 0 };
+	long end = now_ms() + SECONDS * 1000;
+	int set;
+
+	(void)context;
+	become(12006);
+	refusal.set = set_open();
+	set = set_open();
+	CHECK_EQ(pthread_create(&refusal.thread, NULL, allocate_too_much, &refusal), 0);
+	for (int round = 0; round < ROUNDS && now_ms() < end; round++) {
+		set_write(set, 0, POLLIN);
+		set_remove(set, 0);
+	}
+	refusal.stop = true;
+	CHECK_EQ(pthread_join(refusal.thread, NULL), 0);
+}
+
+/* A call that is refused at the limit must not let another one of the same user be refused. */
+TEST(limits_refusal_affects_no_other_call)
+{
+	limit_entries("50");
+	in_child_restoring(add_beside_a_refusal);
+	restore_limit();
+}
+
 TEST(limits_batch_goes_on_at_the_limit)
 {
 	struct pair pair = tcp_pair();
