@@ -167,6 +167,15 @@ static int dp_hpoll_scan(struct dp_set *set, void *context, poll_table *arm)
 	return found;
 }
 
+/* For a call that ends before its first scan, which would have set them all. */
+static void dp_clear_revents(struct dp_call *call)
+{
+	unsigned int i;
+
+	for (i = 0; i < call->count; i++)
+		call->fds[i].revents = 0;
+}
+
 static int dp_put_revents(struct pollfd __user *user, const struct pollfd *fds, unsigned int count)
 {
 	unsigned int i;
@@ -186,7 +195,7 @@ fault:
 /**
  * dp_hpoll() - DP_HPOLL
  * @set: a set without entries of write()
- * @fds: the array; its revents are written, the rest is read
+ * @fds: the array; its revents are written, also after a signal; the rest is read
  * @nfds: its length; 0: only sleep
  * @timeout_ms: timeout; negative: none; 0: do not wait
  *
@@ -200,6 +209,7 @@ int dp_hpoll(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeou
 		.count = nfds,
 	};
 	struct poll_wqueues queues;
+	bool signalled;
 	int result;
 
 	if (nfds < 0 || nfds > rlimit(RLIMIT_NOFILE))
@@ -216,7 +226,11 @@ int dp_hpoll(struct dp_set *set, struct pollfd __user *fds, int nfds, int timeou
 	poll_freewait(&queues);
 	if (call.generation)
 		WRITE_ONCE(set->hpolling, false);
-	if (result >= 0 && dp_put_revents(fds, call.fds, nfds))
+	/* As in poll(2), a signal leaves no revents of an earlier call in the array. */
+	signalled = result == dp_signal_error(timeout_ms);
+	if (signalled && !call.generation)
+		dp_clear_revents(&call);
+	if ((result >= 0 || signalled) && dp_put_revents(fds, call.fds, nfds))
 		result = -EFAULT;
 free:
 	kvfree(call.fds);

@@ -3,6 +3,7 @@
 #include "util.h"
 
 #include <sys/resource.h>
+#include <sys/time.h>
 
 static int set_hpoll(int set, struct pollfd *fds, int count, int timeout)
 {
@@ -181,6 +182,36 @@ TEST(hpoll_sleeps_and_wakes)
 	before = now_ms();
 	CHECK_EQ(OK(set_hpoll(set, NULL, 0, SHORT_MS)), 0);
 	CHECK(now_ms() - before >= SHORT_MS);
+}
+
+static void do_nothing(int number)
+{
+	(void)number;
+}
+
+/* Programs may read the array without a look at the result: a signal must leave no old events. */
+TEST(hpoll_clears_events_after_a_signal_as_poll)
+{
+	/* The alarm repeats, because the first signal may arrive before the wait has begun. */
+	struct itimerval often = { { 0, SHORT_MS * 1000 }, { 0, SHORT_MS * 1000 } };
+	struct sigaction action = { .sa_handler = do_nothing };
+	struct pair pair = unix_pair(SOCK_STREAM);
+	struct pollfd fds[2];
+	int set = set_open();
+
+	OK(sigaction(SIGALRM, &action, NULL));
+	OK(setitimer(ITIMER_REAL, &often, NULL));
+	for (int by_hints = 0; by_hints < 2; by_hints++) {
+		fds[0] = (struct pollfd){ pair.a, POLLIN, POLLIN };
+		fds[1] = (struct pollfd){ -1, POLLIN, POLLIN };
+		if (by_hints)
+			CHECK_ERRNO(set_hpoll(set, fds, 2, LONG_MS), EINTR);
+		else
+			CHECK_ERRNO(poll(fds, 2, LONG_MS), EINTR);
+		CHECK_EQ(fds[0].revents, 0);
+		CHECK_EQ(fds[1].revents, 0);
+	}
+	CHECK_ERRNO(set_hpoll(set, nowhere(), 2, LONG_MS), EFAULT);
 }
 
 struct hpoller {
