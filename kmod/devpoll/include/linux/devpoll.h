@@ -32,7 +32,7 @@ __extension__ typedef unsigned long long dvpoll_count_t;
 #define DP_HPOLL		(DPIOC | 0x13)	/* struct dvpoll *: takes the whole array */
 
 /* This module's own. */
-#define DP_SETOPTIONS		(DPIOC | 0x20)	/* int: DP_OPTION_* or'ed */
+#define DP_SETOPTIONS		(DPIOC | 0x20)	/* int: DP_OPTION_* or'ed; others are off */
 #define DP_GETOPTIONS		(DPIOC | 0x21)	/* no argument; returns DP_OPTION_* or'ed */
 #define DP_GETSTATISTICS	(DPIOC | 0x22)	/* struct dvpoll_statistics * */
 
