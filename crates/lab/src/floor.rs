@@ -55,7 +55,7 @@ pub fn serve(
     announce: impl FnOnce(SocketAddr) -> anyhow::Result<()>,
 ) -> anyhow::Result<Infallible> {
     let mut buffer = vec![0; BUFFER];
-    each_ready(announce, Ok, |_, place: &mut Option<OwnedFd>| {
+    each_ready(Vec::new(), announce, Ok, |_, place: &mut Option<OwnedFd>| {
         let Some(connection) = place else { return Ok(()) };
         let is_over = match sys::recv(connection.as_fd(), &mut buffer) {
             Ok(0) => true,

@@ -10,15 +10,18 @@
 use super::each_ready::each_ready;
 use anyhow::Context as _;
 use pollux_sys::{self as sys, EpollOp, SendRing};
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::{
     convert::Infallible,
     io,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener},
     os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
 };
 
 /// The receive buffer, and the longest publication.
 const BUFFER: usize = 64 * 1024;
+/// The connections that may wait at a shared port until they are accepted: as many as at most for `pollux serve`.
+const BACKLOG: i32 = 4096;
 
 const STREAM: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
     Transfer-Encoding: chunked\r\n\r\n";
@@ -84,19 +87,34 @@ fn content(request: &[u8]) -> &[u8] {
     find(body, b"data=").map_or(body, |start| &body[start + 5..])
 }
 
+/// Listens at a port of 127.0.0.1 at which other processes listen, too.
+fn listen_with_others(port: u16) -> io::Result<TcpListener> {
+    let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
+    let socket = net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    // The second option is for a port that a caller has reserved for this.
+    sockopt::set_socket_reuseport(&socket, true)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
 /// Serves subscribers and publishers with one epoll loop at a port of 127.0.0.1 until the process is ended.
-/// `announce` receives the address.
+/// `announce` receives the address. At the port `shared` other processes may listen too (SO_REUSEPORT): the kernel then
+/// distributes subscribers among them, and each has its own address for publishers.
 ///
 /// # Errors
-/// Those of the system calls on the set and on the listener, and of `announce`; with [`Sending::Ring`] also those of
+/// Those of the system calls on the set and on the listeners, and of `announce`; with [`Sending::Ring`] also those of
 /// io_uring_setup(2) and io_uring_enter(2).
 pub fn serve_push(
     sending: Sending,
+    shared: Option<u16>,
     announce: impl FnOnce(SocketAddr) -> anyhow::Result<()>,
 ) -> anyhow::Result<Infallible> {
     let mut buffer = vec![0; BUFFER];
     let mut subscribers = Subscribers::new(sending)?;
-    each_ready(announce, Ok, |epoll, place: &mut Option<OwnedFd>| {
+    let more = shared.map(listen_with_others).transpose()?;
+    each_ready(more.into_iter().collect(), announce, Ok, |epoll, place: &mut Option<OwnedFd>| {
         let Some(connection) = place else { return Ok(()) };
         let received = match sys::recv(connection.as_fd(), &mut buffer) {
             Ok(0) => &[][..],
@@ -129,10 +147,13 @@ pub fn serve_push(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::floor::tests::connections;
+    use crate::{floor::tests::connections, peer::Port};
     use std::{
         io::{Read as _, Write as _},
         net::{Shutdown, TcpStream},
+        sync::mpsc,
+        thread,
+        time::Duration,
     };
 
     #[test]
@@ -155,9 +176,40 @@ mod tests {
         }
     }
 
+    #[test]
+    fn processes_share_a_port_for_subscribers() {
+        let port = Port::reserve().unwrap();
+        let (sender, receiver) = mpsc::channel();
+        for _ in 0..2 {
+            let (sender, port) = (sender.clone(), port.address().port());
+            thread::spawn(move || {
+                serve_push(Sending::Loop, Some(port), |address| Ok(sender.send(address)?)).unwrap();
+            });
+        }
+        let a_minute = Duration::from_secs(60);
+        let publishers = [(); 2].map(|()| receiver.recv_timeout(a_minute).unwrap());
+        let mut head = vec![0; STREAM.len()];
+        let mut subscribers = [(); 16].map(|()| TcpStream::connect(port.address()).unwrap());
+        for stream in &mut subscribers {
+            stream.set_read_timeout(Some(a_minute)).unwrap();
+            stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+            stream.read_exact(&mut head).unwrap();
+        }
+        for address in publishers {
+            let mut publisher = TcpStream::connect(address).unwrap();
+            publisher.write_all(b"POST / HTTP/1.1\r\n\r\ntopic=a&data=news").unwrap();
+        }
+        // Each subscriber is at one of them, and gets one event.
+        let mut event = vec![0; b"19\r\nid: 00000001\ndata: news\n\n\r\n".len()];
+        for stream in &mut subscribers {
+            stream.read_exact(&mut event).unwrap();
+            assert_eq!(event, b"19\r\nid: 00000001\ndata: news\n\n\r\n");
+        }
+    }
+
     fn events_arrive(sending: Sending) {
         let [mut publisher, mut subscribers @ ..] = connections::<4>(move |sender| {
-            serve_push(sending, |address| Ok(sender.send(address)?)).unwrap();
+            serve_push(sending, None, |address| Ok(sender.send(address)?)).unwrap();
         });
         let mut head = vec![0; STREAM.len()];
         for stream in &mut subscribers {

@@ -49,6 +49,7 @@ pub fn serve_tls(
 
     let mut buffers = Buffers { input: vec![0; RECORD_MAX + BUFFER], output: Vec::new() };
     each_ready(
+        Vec::new(),
         announce,
         |socket| Connection::new(socket, &config),
         |_, place| {

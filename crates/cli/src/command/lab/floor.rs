@@ -37,6 +37,10 @@ pub(super) struct Args {
     /// With --push: send through io_uring, to 256 connections with one system call
     #[arg(long, requires = "push")]
     uring: bool,
+    /// With --push: listen at this port of 127.0.0.1 as well. Several processes may share the port: the kernel
+    /// distributes subscribers among them
+    #[arg(long, value_name = "PORT", requires = "push")]
+    shared_port: Option<u16>,
 }
 
 /// Serves until the process ends.
@@ -50,7 +54,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let Some(reply) = &args.reply else {
         let sending = if args.uring { floor::Sending::Ring } else { floor::Sending::Loop };
-        match floor::serve_push(sending, announce)? {}
+        match floor::serve_push(sending, args.shared_port, announce)? {}
     };
     let bytes = fs::read(reply).with_context(|| reply.display().to_string())?;
     match args.threads {
