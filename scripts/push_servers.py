@@ -73,6 +73,8 @@ class Server:
     spreads = False
     # The fields of each subscriber's request.
     subscribe_arguments = ()
+    # The URL at which the subscribers of a holder reach all processes, if each process has a URL of its own for publishers.
+    shared_url = None
 
     def __init__(self, directory, tls, pollux, subscribers, pin=()):
         self.directory = os.path.join(directory, f"{self.name}-{'tls' if tls else 'tcp'}")
@@ -259,8 +261,15 @@ class BareLoop(Server):
         if self.tls:
             raise Unavailable("the bare loop has no TLS")
         self.addresses = []
+        flags = list(self.flags)
+        if self.tables > 1:
+            # As with the workers of other servers, the subscribers of each holder are spread over all processes. If each
+            # holder had a process of its own, an update would wake each holder only once.
+            port = free_port()
+            self.shared_url = f"http://127.0.0.1:{port}/load"
+            flags += ["--shared-port", str(port)]
         for _ in range(self.tables):
-            process = self.spawn([self.pollux, "lab", "floor", "--push", *self.flags], stdout=subprocess.PIPE, text=True)
+            process = self.spawn([self.pollux, "lab", "floor", "--push", *flags], stdout=subprocess.PIPE, text=True)
             line = process.stdout.readline()
             if not line:
                 raise Unavailable(f"the bare loop does not start: {self.logs()}")
@@ -505,7 +514,8 @@ class Holder:
 
     def __init__(self, server, count, source="127.0.1.0/24", pin=(), kind=("--subscribe",)):
         self.processes = []
-        for url, share in shares(server, count):
+        parts = [(server.shared_url, count)] if server.shared_url else shares(server, count)
+        for url, share in parts:
             if share:
                 self.hold(server, url, share, source, pin, kind)
 
