@@ -30,6 +30,10 @@ pub struct Push {
     /// The most updates times subscribers per second, because a mechanism that scans looks at all
     /// subscribers for each update.
     pub scanned_per_second: f64,
+    /// The most subscribers with which a mechanism that scans is measured. With more of them, `scanned_per_second` is no
+    /// limit. Without this value it always is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scanned_at_most: Option<f64>,
     /// How long nothing is published before the first update and after the last delivery, in seconds. The
     /// server's figures are read in these times.
     pub quiet_seconds: f64,
@@ -80,10 +84,12 @@ impl Push {
         let updates_to = point.get(UPDATES_TO).and_then(Value::named::<UpdatesTo>);
         let updates_to = updates_to.context("the axis \"updates-to\" is missing")?;
         let recipients = updates_to.recipients(subscribers as u64);
+        let scans = self.scanned_at_most.is_none_or(|most| subscribers <= most);
+        let scanned = if scans { self.scanned_per_second } else { f64::INFINITY };
         let rate_rps = self
             .updates_per_second
             .min(self.deliveries_per_second / recipients as f64)
-            .min(self.scanned_per_second / subscribers)
+            .min(scanned / subscribers)
             .max(LEAST_UPDATES / window_s);
         Ok(PushLoad { subscribers: subscribers as u64, recipients, rate_rps })
     }
@@ -175,6 +181,7 @@ mod tests {
             updates_per_second: 100.0,
             deliveries_per_second: 20_000.0,
             scanned_per_second: 2e6,
+            scanned_at_most: Some(1e5),
             quiet_seconds: 0.3,
         };
         let point = Point::from([
@@ -189,7 +196,8 @@ mod tests {
         for (subscribers, updates_to, recipients, rate_rps) in [
             (1e3, "one", 1, 100.0),
             (1e5, "one", 1, 20.0),
-            (1e6, "one", 1, 2.0),
+            // Nothing scans so many.
+            (1e6, "one", 1, 100.0),
             (50.0, "one-in-a-hundred", 1, 100.0),
             (1e4, "one-in-a-hundred", 100, 100.0),
             (1e3, "all", 1_000, 20.0),

@@ -456,7 +456,8 @@ impl Bench<'_> {
         if let Some(most) = self.experiment.connections_per_worker {
             let held = [IDLE, SUBSCRIBERS].iter().find_map(|axis| cell.point.get(*axis)?.number());
             let workers = (held.unwrap_or(0.0) / f64::from(most)).ceil().max(1.0);
-            flags.insert("workers".into(), Value::Number(workers));
+            // A variant may have more workers than its subscribers need.
+            flags.entry("workers".into()).or_insert(Value::Number(workers));
         }
         match &variant.architecture {
             Some(name) => flags.insert("architecture".into(), Value::Word(name.clone())),
