@@ -1,5 +1,7 @@
 //! `pollux load` as a program: exit statuses, JSON, signals, files.
 
+mod status;
+
 use crate::load_server::Server;
 use pollux_testkit::{KillOnDrop, wait_until};
 use serde_json::Value;
