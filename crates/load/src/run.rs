@@ -30,10 +30,15 @@ const START_DELAY_NS: u64 = 2_000_000;
 ///
 /// # Errors
 /// The configuration contradicts itself; a name does not resolve; connections could not be opened
-/// before the run. Errors of single requests do not fail the run: they are in the report.
+/// before the run, or `stop` was set before it began. Errors of single requests do not fail the run: they are
+/// in the report.
 pub fn run(config: &Config, stop: &AtomicBool) -> Result<Report> {
     config.check()?;
-    let run = measure(config, stop, |plan, _, _| Ok(plan.now_ns() + START_DELAY_NS))?;
+    let run = measure(config, stop, |plan, _, _| {
+        // The set-up ends early, too, so there may be no connection, and there is nothing to report.
+        ensure!(!stop.load(Relaxed), "interrupted before the run began");
+        Ok(plan.now_ns() + START_DELAY_NS)
+    })?;
     Ok(Report::new(config, &run.plan, run.threads, run.idle, stop.load(Relaxed)))
 }
 

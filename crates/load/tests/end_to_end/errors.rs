@@ -56,6 +56,17 @@ fn timeout_of_the_handshake() {
     assert_eq!((report.connections.failed, report.requests.sent), (5, 0));
 }
 
+/// Regression test: an interrupt while connections were being opened once gave a report of nothing, and success.
+#[test]
+fn an_interrupt_before_the_run_is_an_error() {
+    let server = Server::good("x");
+    for connections in [None, Some(2)] {
+        let config = pollux_load::Config { connections, ..open(&server, 1) };
+        let error = pollux_load::run(&config, &AtomicBool::new(true)).unwrap_err().to_string();
+        assert!(error.contains("interrupted before the run began"), "{error}");
+    }
+}
+
 #[test]
 fn a_thread_that_cannot_be_started_is_an_error_of_the_run() {
     let server = Server::good("x");
