@@ -157,13 +157,16 @@ impl<'a> Receiver<'a> {
             Line::End => {
                 let Some(number) = number.take() else { return };
                 self.deliver(subscriber, number, now_ns);
-                // An identifier that arrived in another piece of the event is taken from another
-                // subscriber's event.
-                let known = &mut self.ids[number as usize];
-                if known.is_none() && self.id.0 == subscriber && !self.id.1.is_empty() {
-                    *known = Some(self.id.1.as_slice().into());
+                // An identifier that arrived in another piece of the event may have been replaced by that of
+                // another subscriber's event. It stays until the end of that event, which has the same one.
+                if self.id.0 != subscriber {
+                    return;
                 }
                 self.id.0 = u32::MAX;
+                let known = &mut self.ids[number as usize];
+                if known.is_none() && !self.id.1.is_empty() {
+                    *known = Some(self.id.1.as_slice().into());
+                }
             }
         }
     }
@@ -199,5 +202,48 @@ impl<'a> Receiver<'a> {
     pub(super) fn finish(mut self) -> SubscriberRecord {
         self.record.intervals = self.intervals.map(IntervalRecorder::finish).unwrap_or_default();
         self.record
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::Config,
+        push::{PublishOptions, PushConfig},
+        target::Url,
+    };
+    use std::time::Duration;
+
+    fn plan() -> PushPlan {
+        let url: Url = "http://127.0.0.1/".parse().unwrap();
+        let base = Config::new(url.clone(), 10.0, Duration::from_secs(1));
+        let publish = PublishOptions { url, headers: Vec::new(), body: "data={data}".into() };
+        PushPlan::new(&PushConfig::new(&base, 2, publish).unwrap(), 7).unwrap()
+    }
+
+    fn receiver(plan: &PushPlan) -> Receiver<'_> {
+        Receiver::new(plan, Order::new(2), SubscriberRecord::new(plan.schedule.len()))
+    }
+
+    /// Regression test: the first event to end once discarded the identifier of another one. Then none was ever
+    /// known, and the updates that came while a subscriber connected again counted as lost.
+    #[test]
+    fn an_identifier_may_arrive_before_the_rest_of_its_event() {
+        let plan = plan();
+        let mut receiver = receiver(&plan);
+        let content = plan.payloads.clone().get(0).to_vec();
+        let mut numbers = [None, None];
+        // The server sends each line by itself: to all subscribers, before the next one.
+        for line in [Line::Id(b"7"), Line::Data(&content), Line::End] {
+            for (subscriber, number) in (0..).zip(&mut numbers) {
+                receiver.line(subscriber, number, line, 0);
+            }
+        }
+        assert_eq!(receiver.unique, 2);
+        for subscriber in [0, 1] {
+            let request = String::from_utf8_lossy(receiver.request(subscriber)).into_owned();
+            assert!(request.ends_with("\r\nLast-Event-ID: 7\r\n\r\n"), "{request}");
+        }
     }
 }
