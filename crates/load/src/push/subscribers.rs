@@ -265,6 +265,7 @@ impl<'a> SubscriberLoop<'a> {
                 return;
             }
             if let Err((kind, reason)) = self.open_one(now_ns) {
+                self.receiver.record.subscribers.failed += 1;
                 self.note_failure(kind, now_ns, reason);
             }
         }
@@ -304,8 +305,8 @@ impl<'a> SubscriberLoop<'a> {
         Ok(())
     }
 
+    /// Records why a stream ended or could not be opened. A pause follows.
     fn note_failure(&mut self, kind: Failure, now_ns: u64, reason: String) {
-        self.receiver.record.subscribers.failed += 1;
         self.receiver.record.failures.add(kind);
         self.plan.note_failure(kind, || reason);
         // Failures within one pause count as one.
@@ -487,8 +488,11 @@ impl<'a> SubscriberLoop<'a> {
     #[cold]
     fn lose(&mut self, fd: RawFd, kind: Failure, reason: String) {
         let phase = self.remove(fd);
-        if phase == Some(SubscriberPhase::Streaming) {
-            self.receiver.record.subscribers.dropped += 1;
+        let subscribers = &mut self.receiver.record.subscribers;
+        // A stream that was open is no failed attempt to open one.
+        match phase {
+            Some(SubscriberPhase::Streaming) => subscribers.dropped += 1,
+            _ => subscribers.failed += 1,
         }
         // The failure is recorded so that a pause follows: a server that ends each stream at once must
         // not be flooded with connects.
