@@ -19,6 +19,20 @@ pub(super) enum ContentCheck {
     Foreign,
 }
 
+impl ContentCheck {
+    /// The result for an event's data so far and one more line of it. With `exact` the data must be the content, which
+    /// is one line; otherwise the content may be in any of the lines, as in a document of JSON.
+    pub(super) fn with_line(self, line: Self, exact: bool) -> Self {
+        match (self, line) {
+            (Self::Foreign, Self::Foreign) => Self::Foreign,
+            _ if exact => Self::Corrupt,
+            (_, Self::Whole(_)) => line,
+            (Self::Whole(_), _) => self,
+            _ => Self::Corrupt,
+        }
+    }
+}
+
 /// The contents of a run. All have the same length, and consist of letters, digits and hyphens only, so
 /// that they need no escapes in forms, JSON and URLs.
 #[derive(Clone, Debug)]

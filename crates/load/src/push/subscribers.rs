@@ -2,7 +2,9 @@
 
 mod receive;
 
-use super::{order::Order, plan::PushPlan, record::SubscriberRecord, stream::Rest};
+use super::{
+    order::Order, payload::ContentCheck, plan::PushPlan, record::SubscriberRecord, stream::Rest,
+};
 use crate::{
     client::begin_connect,
     deadlines::Deadlines,
@@ -77,8 +79,8 @@ struct Subscriber {
     reader: Reader,
     /// The end of the input, which the next input continues.
     rest: Rest,
-    /// The number of the publication whose data is in the event that is being received.
-    number: Option<u32>,
+    /// What the data is of the event that is being received, as far as it has arrived.
+    content: Option<ContentCheck>,
 }
 
 /// The state of one thread.
@@ -299,7 +301,7 @@ impl<'a> SubscriberLoop<'a> {
             is_closed: false,
             reader,
             rest: Rest::default(),
-            number: None,
+            content: None,
         });
         self.opening.push(fd);
         Ok(())

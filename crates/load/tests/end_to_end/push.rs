@@ -162,6 +162,24 @@ fn what_a_server_loses_repeats_reorders_and_changes_is_counted() {
     assert_eq!((found.corrupt, found.foreign), (2, 1), "{found:?}");
 }
 
+/// Regression test: each line without the content once counted as an event that is not of the run.
+#[test]
+fn an_event_counts_once_however_many_lines_it_has() {
+    let documents = server(|_, _, content, _| {
+        vec!["two\ndata: lines".into(), format!("{{\ndata: \"update\": \"{content}\"\ndata: }}")]
+    });
+    let found = run(&PushConfig { is_exact: false, ..config(&documents, 5) }).deliveries;
+    assert_eq!((found.delivered, found.corrupt, found.foreign), (50, 0, 50), "{found:?}");
+
+    let server = server(|number, subscriber, content, _| match (number, subscriber) {
+        (1, 0) => vec![format!("{content}\ndata: more")],
+        _ => vec![content.into()],
+    });
+    let timeout = Duration::from_secs(3);
+    let found = run(&PushConfig { timeout, ..config(&server, 3) }).deliveries;
+    assert_eq!((found.delivered, found.corrupt, found.foreign), (29, 1, 0), "{found:?}");
+}
+
 /// Regression test: 100 deliveries of 90 were once reported.
 #[test]
 fn deliveries_of_an_update_that_is_not_acknowledged_are_not_counted() {

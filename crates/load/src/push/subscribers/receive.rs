@@ -97,7 +97,7 @@ impl<'a> Receiver<'a> {
     ) -> Result<(), (Failure, String)> {
         let now_ns = self.plan.now_ns();
         self.record.bytes_received += bytes.len() as u64;
-        let Subscriber { reader, rest, number, phase, index, .. } = subscriber;
+        let Subscriber { reader, rest, content: found, phase, index, .. } = subscriber;
         let mut unread = bytes;
         let mut refusal = None;
         loop {
@@ -121,8 +121,7 @@ impl<'a> Receiver<'a> {
                         refusal.push_str(String::from_utf8_lossy(text).trim());
                         break;
                     }
-                    let taken =
-                        split(rest, content, |line| self.line(*index, number, line, now_ns));
+                    let taken = split(rest, content, |line| self.line(*index, found, line, now_ns));
                     taken.map_err(|kind| (kind, "a line of the stream is too long".into()))?;
                 }
                 Event::End { .. } => {
@@ -136,7 +135,14 @@ impl<'a> Receiver<'a> {
         refusal.map_or(Ok(()), |refusal| Err((Failure::Status, refusal)))
     }
 
-    fn line(&mut self, subscriber: u32, number: &mut Option<u32>, line: Line<'_>, now_ns: u64) {
+    /// Processes a line of an event, of whose data `found` was found in the lines before.
+    fn line(
+        &mut self,
+        subscriber: u32,
+        found: &mut Option<ContentCheck>,
+        line: Line<'_>,
+        now_ns: u64,
+    ) {
         match line {
             Line::Other => {}
             Line::Id(id) => {
@@ -147,15 +153,25 @@ impl<'a> Receiver<'a> {
                     self.id.1.extend_from_slice(id);
                 }
             }
-            Line::Data(data) => match self.payloads.check(data, self.plan.config.is_exact) {
-                ContentCheck::Whole(found) if u64::from(found) < self.plan.schedule.len() => {
-                    *number = Some(found);
-                }
-                ContentCheck::Whole(_) | ContentCheck::Corrupt => self.record.corrupt += 1,
-                ContentCheck::Foreign => self.record.foreign += 1,
-            },
+            Line::Data(data) => {
+                let is_exact = self.plan.config.is_exact;
+                let check = match self.payloads.check(data, is_exact) {
+                    ContentCheck::Whole(number)
+                        if u64::from(number) >= self.plan.schedule.len() =>
+                    {
+                        ContentCheck::Corrupt
+                    }
+                    check => check,
+                };
+                *found = Some(found.map_or(check, |before| before.with_line(check, is_exact)));
+            }
             Line::End => {
-                let Some(number) = number.take() else { return };
+                let number = match found.take() {
+                    Some(ContentCheck::Whole(number)) => number,
+                    Some(ContentCheck::Corrupt) => return self.record.corrupt += 1,
+                    Some(ContentCheck::Foreign) => return self.record.foreign += 1,
+                    None => return,
+                };
                 self.deliver(subscriber, number, now_ns);
                 // An identifier that arrived in another piece of the event may have been replaced by that of
                 // another subscriber's event. It stays until the end of that event, which has the same one.
@@ -233,11 +249,11 @@ mod tests {
         let plan = plan();
         let mut receiver = receiver(&plan);
         let content = plan.payloads.clone().get(0).to_vec();
-        let mut numbers = [None, None];
+        let mut found = [None, None];
         // The server sends each line by itself: to all subscribers, before the next one.
         for line in [Line::Id(b"7"), Line::Data(&content), Line::End] {
-            for (subscriber, number) in (0..).zip(&mut numbers) {
-                receiver.line(subscriber, number, line, 0);
+            for (subscriber, found) in (0..).zip(&mut found) {
+                receiver.line(subscriber, found, line, 0);
             }
         }
         assert_eq!(receiver.unique, 2);
