@@ -1,6 +1,7 @@
 //! Idle connections: opened, held, and re-opened when the server drops them, as the papers'
 //! idleconn does.
 
+mod first_reply;
 mod holder;
 
 use crate::{

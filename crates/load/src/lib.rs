@@ -31,6 +31,7 @@ mod client;
 pub mod config;
 mod deadlines;
 mod drive;
+mod event_stream;
 pub mod generator;
 pub mod histogram;
 mod host;

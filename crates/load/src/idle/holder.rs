@@ -1,6 +1,6 @@
 //! One thread that holds idle connections.
 
-use super::{IdleCounters, IdlePlan};
+use super::{IdleCounters, IdlePlan, first_reply::FirstReply};
 use crate::{
     client::begin_connect,
     config::IdleKind,
@@ -13,7 +13,6 @@ use anyhow::{Context, Result};
 use pollux_event::{
     Event, Interest, Mechanism, Options, Readiness, Token, mechanism::epoll::EpollEdge,
 };
-use pollux_http::reply::Decoder;
 use pollux_sys::{self as sys, Address};
 use std::{
     collections::VecDeque,
@@ -70,8 +69,8 @@ struct IdleConnection {
     is_secure: bool,
     /// The connection is in the list `unread`.
     is_unread: bool,
-    /// The decoder of the reply; `None` once the connection is idle.
-    decoder: Option<Box<Decoder>>,
+    /// The reader of the reply; `None` once the connection is idle.
+    reply: Option<Box<FirstReply>>,
 }
 
 /// Holds a part of the idle connections.
@@ -210,12 +209,6 @@ impl IdleLoop<'_> {
             .add(socket.as_fd(), Interest::READ | Interest::WRITE)
             .map_err(|_| Failure::Other)?;
         let fd = socket.as_raw_fd();
-        let has_reply = matches!(self.holder.kind, IdleKind::AfterRequest | IdleKind::Subscribe);
-        let decoder = has_reply.then(|| {
-            let mut decoder = Box::new(Decoder::new());
-            decoder.begin(self.holder.is_head);
-            decoder
-        });
         let index = fd as usize;
         if index >= self.table.len() {
             self.table.resize_with((index + 1).next_multiple_of(1024), || None);
@@ -230,7 +223,7 @@ impl IdleLoop<'_> {
             connected_us: 0,
             is_secure: false,
             is_unread: false,
-            decoder,
+            reply: FirstReply::new(self.holder.kind, self.holder.is_head),
         });
         self.open += 1;
         self.opening.push(fd);
@@ -408,7 +401,7 @@ impl IdleLoop<'_> {
         let Some(connection) = self.table[fd as usize].as_mut() else { return };
         connection.phase = ConnectionPhase::Idle;
         connection.since = now;
-        connection.decoder = None;
+        connection.reply = None;
         self.opening.remove(fd);
         self.held += 1;
         self.counters.held.fetch_add(1, Relaxed);
@@ -451,36 +444,17 @@ impl IdleLoop<'_> {
                     return self.lose(fd, kind, now);
                 }
             };
-            let Some(decoder) = &mut connection.decoder else {
-                // A partial request may be answered (408) before the close, so read on.
+            let Some(reply) = &mut connection.reply else {
+                // A partial request may be answered (408) before the close, so read on. The events of a
+                // stream are dropped.
                 continue;
             };
-            match decoder.feed(&self.scratch[..len]) {
-                Ok(fed) => match fed.reply {
-                    Some(reply)
-                        if reply.keep_alive
-                            && state == ConnectionPhase::Replying
-                            && self.holder.kind == IdleKind::AfterRequest =>
-                    {
-                        self.hold(fd, now);
-                    }
-                    Some(reply)
-                        if self.holder.kind == IdleKind::Subscribe && reply.status != 200 =>
-                    {
-                        return self.lose(fd, Failure::Status, now);
-                    }
-                    // A server that closes after the reply leaves no idle connection of this kind; a
-                    // stream that is already over is no subscription.
-                    Some(_) => return self.lose(fd, Failure::ClosedEarly, now),
-                    None if self.holder.kind == IdleKind::Subscribe => match decoder.status() {
-                        // The remaining input is events, which are read and dropped.
-                        Some(200) => self.hold(fd, now),
-                        None => {}
-                        Some(_) => return self.lose(fd, Failure::Status, now),
-                    },
-                    None => {}
-                },
-                Err(_) => return self.lose(fd, Failure::BadReply, now),
+            match reply.feed(&self.scratch[..len]) {
+                Ok(false) => {}
+                Ok(true) if state == ConnectionPhase::Replying => self.hold(fd, now),
+                // A reply to a request that was not sent.
+                Ok(true) => return self.lose(fd, Failure::ClosedEarly, now),
+                Err(kind) => return self.lose(fd, kind, now),
             }
         }
         if let Some(connection) = self.table[fd as usize].as_mut()

@@ -2,6 +2,7 @@
 
 use super::{Subscriber, SubscriberPhase};
 use crate::{
+    event_stream::{is_event_stream, media_type},
     outcome::Failure,
     push::{
         order::{Delivery, Order},
@@ -21,18 +22,16 @@ const MAX_ID_BYTES: usize = 1024;
 /// The number of bytes of a refusal's text that are shown.
 const SHOWN_BYTES: usize = 200;
 
-/// Refuses content that is no event stream, as every client must (HTML Standard §9.2.3).
+/// Refuses content that is no event stream.
 ///
 /// # Errors
 /// The reason, with the type that the server names.
 fn check_type(head: &ReplyHead<'_>) -> Result<(), (Failure, String)> {
-    let field = head.fields().find(|field| field.is(b"content-type"));
-    let value = field.map(|field| String::from_utf8_lossy(field.value)).unwrap_or_default();
-    let essence = value.split(';').next().unwrap_or_default().trim();
-    if essence.eq_ignore_ascii_case("text/event-stream") {
+    let essence = media_type(head);
+    if is_event_stream(&essence) {
         return Ok(());
     }
-    let found = match essence {
+    let found = match &essence[..] {
         "" => "without a type".to_owned(),
         essence => format!("of the type {}", essence.chars().take(SHOWN_BYTES).collect::<String>()),
     };
