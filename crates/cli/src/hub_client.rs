@@ -66,6 +66,8 @@ pub(crate) struct Connection {
     unread: std::ops::Range<usize>,
     /// The last answer has ended, and another request may follow.
     is_reusable: bool,
+    /// A request was sent in part only, so no other may follow.
+    is_cut: bool,
     patience: Duration,
 }
 
@@ -113,6 +115,7 @@ impl Connection {
             buffer: vec![0; BUFFER_BYTES].into(),
             unread: 0..0,
             is_reusable: true,
+            is_cut: false,
             patience: PATIENCE,
         })
     }
@@ -164,7 +167,14 @@ impl Connection {
         request.extend_from_slice(body);
         self.is_reusable = false;
         self.reader.begin(RequestInfo::default());
-        self.stream.write_all(&request).context("the hub does not read")?;
+        if let Err(error) = self.stream.write_all(&request) {
+            self.is_cut = true;
+            // A hub may refuse a request and close before it has read all of it.
+            return match self.part() {
+                Ok(Part::Head(response)) => Ok(response),
+                _ => Err(anyhow::Error::new(error).context("the hub does not read")),
+            };
+        }
         match self.part()? {
             Part::Head(response) => Ok(response),
             Part::Content(_) | Part::End => bail!("the hub's answer has no head"),
@@ -202,7 +212,7 @@ impl Connection {
                 Event::Head(head) => return Ok(Part::Head(Response::new(&head))),
                 Event::Content(content) => return Ok(Part::Content(content.to_vec())),
                 Event::End { next, .. } => {
-                    self.is_reusable = next == Next::Request;
+                    self.is_reusable = next == Next::Request && !self.is_cut;
                     return Ok(Part::End);
                 }
                 Event::NeedMore => {}

@@ -62,6 +62,25 @@ fn an_update_that_may_be_published_is_not_sent_again() {
     assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "no second attempt");
 }
 
+/// Regression test: the refusal once was lost, and the error said that the update may have been published.
+#[test]
+fn a_hub_may_refuse_an_update_before_it_has_read_all_of_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut child = push_lines(&listener);
+    // More than the buffers of the two sockets take.
+    child.stdin.take().unwrap().write_all("x".repeat(12 << 20).as_bytes()).unwrap();
+    let mut stream = accept(&listener);
+    stream.read_line(&mut String::new()).unwrap();
+    let refusal = "HTTP/1.1 413 Content Too Large\r\nContent-Length: 8\r\n\r\ntoo much";
+    stream.get_mut().write_all(refusal.as_bytes()).unwrap();
+    // The rest of the update is not read, so this is a reset.
+    drop(stream);
+    let output = child.wait_with_output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("413: too much") && !error.contains("may have published"), "{error}");
+}
+
 #[test]
 fn a_connection_that_the_hub_has_closed_is_replaced() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
