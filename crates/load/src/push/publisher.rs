@@ -59,9 +59,13 @@ impl<'a> Publisher<'a> {
         Ok(publisher)
     }
 
-    /// The end of a wait that begins now.
+    /// The end of a wait that begins now: at most that of the run.
     fn deadline(&self, timeout: Duration) -> Deadline<'a> {
-        Deadline { at: Instant::now() + timeout, plan: self.plan, stop: self.stop }
+        let plan = self.plan;
+        let end_ns = plan.start_ns().map(|start_ns| plan.end_ns(start_ns));
+        let end_at = end_ns.map(|end_ns| plan.origin + Duration::from_nanos(end_ns));
+        let at = Instant::now() + timeout;
+        Deadline { at: end_at.map_or(at, |end_at| at.min(end_at)), plan, stop: self.stop }
     }
 
     fn open(&mut self) -> Result<PublisherConnection> {
@@ -85,7 +89,7 @@ impl<'a> Publisher<'a> {
         Ok(PublisherConnection { socket, tls, reader: Reader::new(Reader::LIMITS) })
     }
 
-    /// Publishes the whole schedule.
+    /// Publishes the schedule, as far as the server answers in time.
     ///
     /// # Errors
     /// A request cannot be written. A failed publication is no error; it is in the record.
@@ -102,7 +106,9 @@ impl<'a> Publisher<'a> {
             let content = String::from_utf8_lossy(payloads.get(number as u32)).into_owned();
             let request =
                 plan.config.publication(content).write(&plan.config.publish.url, false)?;
-            if !self.sleep_until(due_ns) {
+            // Each update waits for the answer to the one before. Deliveries of an update that a slow server gets
+            // after the end would count as lost, because the subscribers are gone.
+            if !self.sleep_until(due_ns) || plan.now_ns() > plan.end_ns(start_ns) {
                 break;
             }
             // The time in which the previous publication was not answered is the server's.

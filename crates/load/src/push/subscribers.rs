@@ -237,10 +237,7 @@ impl<'a> SubscriberLoop<'a> {
 
     /// Whether deliveries that are still missing count as lost.
     fn is_late(&self, now_ns: u64) -> bool {
-        let timeout_ns = nanoseconds(self.plan.config.timeout);
-        self.plan.start_ns().is_some_and(|start_ns| {
-            now_ns > start_ns.saturating_add(self.plan.last_ns()).saturating_add(timeout_ns)
-        })
+        self.plan.start_ns().is_some_and(|start_ns| now_ns > self.plan.end_ns(start_ns))
     }
 
     /// Closes all streams at the instant of --reconnect-at, so that they are opened again.

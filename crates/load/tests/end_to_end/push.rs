@@ -336,6 +336,25 @@ fn a_stop_does_not_wait_for_the_answer_to_an_update() {
     assert_eq!((report.publications.sent, report.publications.failed), (1, 0));
 }
 
+/// Regression test: each of the updates once waited for as long as its answer might take, long after the subscribers
+/// had ended.
+#[test]
+fn a_server_that_does_not_answer_updates_is_not_waited_for_after_the_end() {
+    let server = Server::start(|mut peer| {
+        let head = peer.request().unwrap_or_default();
+        if head.starts_with("GET ") {
+            return subscribe(&mut peer, &head, &Streams::default());
+        }
+        peer.hang();
+    });
+    let config = PushConfig { timeout: Duration::from_millis(500), ..config(&server, 5) };
+    let report = pollux_load::push::run(&config, &AtomicBool::new(false), |_| ()).unwrap();
+    let found = report.publications;
+    // The first one takes nearly all of the time.
+    assert!(found.sent <= 2 && found.failed == found.sent, "{found:?}");
+    assert_eq!(report.deliveries.lost, 0, "{:?}", report.deliveries);
+}
+
 /// Regression test: the updates on their way once counted as lost, which the server was not to blame for.
 #[test]
 fn what_is_on_its_way_at_a_stop_is_not_lost() {
