@@ -250,6 +250,11 @@ fn a_subscriber_that_comes_back_names_the_last_update_that_it_got() {
     let heads = server.counters.heads();
     let named = heads.iter().filter(|head| head.contains("Last-Event-ID: ")).count();
     assert_eq!(named, 10, "each names it: {heads:?}");
+    let mut summary = Vec::new();
+    pollux_load::output::text::push(&report, &mut summary).unwrap();
+    let summary = String::from_utf8(summary).unwrap();
+    // Regression: the row once was among those that run from an update's instant.
+    assert!(summary.contains("\nreconnect runs from --reconnect-at"), "{summary}");
 }
 
 #[test]

@@ -21,8 +21,12 @@ pub fn push(report: &PushReport, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
         "all run from an update's scheduled instant: to each delivery, to the last one,\n\
-         to the publisher's answer; lag is the generator's own\n"
+         to the publisher's answer; lag is the generator's own"
     )?;
+    if report.reconnect_us.count > 0 {
+        writeln!(out, "reconnect runs from --reconnect-at to each subscriber's new stream")?;
+    }
+    writeln!(out)?;
     let generator = &report.generator;
     let delay = generator.run_delay_share.map_or("?".into(), |share| format!("{:.0}", share * 1e2));
     let own = format!(
