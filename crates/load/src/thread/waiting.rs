@@ -81,7 +81,8 @@ impl Worker<'_> {
         if let Some(thought_ns) = self.next_thought_ns() {
             until_ns = until_ns.min(thought_ns);
         }
-        if self.closed.missing > 0 {
+        // At the end connections stay missing, and the instant to open them is past.
+        if self.closed.missing > 0 && self.may_begin(now_ns) {
             until_ns = until_ns.min(self.closed.reconnect_ns);
         }
         if self.plan.schedule.is_none() && self.end_ns() > now_ns {

@@ -230,6 +230,24 @@ fn a_generator_that_waits_is_not_busy() {
     assert!(generator.busy_utilization <= generator.cpu_utilization, "{generator:?}");
 }
 
+/// Regression test: the generator once polled until the last reply if the server had closed another connection, and
+/// called itself the bottleneck.
+#[test]
+fn a_closed_loop_sleeps_until_its_last_reply() {
+    let server = Server::start(|mut peer| match peer.number {
+        0 => {
+            peer.request();
+            peer.send("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx");
+        }
+        _ => peer.hang(),
+    });
+    let mut config = closed(&server, 2, 2);
+    config.timeout = Duration::from_secs(1);
+    let report = run(&config);
+    assert_eq!((report.requests.completed, report.errors["timeout"]), (1, 1));
+    assert!(report.valid && report.generator.cpu_utilization < 0.25, "{:?}", report.generator);
+}
+
 #[test]
 fn both_families_and_many_sources() {
     if std::net::TcpListener::bind("[::1]:0").is_ok() {
