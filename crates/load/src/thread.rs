@@ -53,8 +53,8 @@ const RECONNECT_PAUSE_NS: u64 = 10_000_000;
 /// server's backlog does not overflow.
 const MAX_HANDSHAKES: usize = 64;
 
-/// After so many connections that fail at once, no more are opened before the run: descriptors, ports or
-/// a route are missing.
+/// After so many connections that fail at once, or that fail before any is open, no more are opened before
+/// the run: descriptors, ports or a route are missing, or there is no such server.
 const MAX_FAILURES_IN_A_ROW: usize = 64;
 
 /// The size of a thread's only receive buffer.
@@ -211,6 +211,10 @@ impl<'a> Worker<'a> {
                 }
             }
             self.expire(now_ns);
+            let counts = &self.recorder.connections;
+            if counts.opened == 0 && counts.failed >= MAX_FAILURES_IN_A_ROW as u64 {
+                tried = wanted;
+            }
             self.wait(now_ns)?;
             self.drain_events();
         }

@@ -1,7 +1,7 @@
 //! Tests of each kind of failure of a request, and its name.
 
 use super::{Server, closed, open, run};
-use pollux_load::{config::Pace, schedule::Arrivals};
+use pollux_load::{config::Pace, schedule::Arrivals, target::Url};
 use pollux_testkit::Port;
 use std::{
     net::TcpListener,
@@ -38,16 +38,39 @@ fn timeout_in_the_middle_of_a_reply() {
     all_fail(&server, "timeout", |config| config.timeout = Duration::from_millis(100));
 }
 
-#[test]
-fn timeout_of_the_handshake() {
-    // A full backlog: the kernel drops the handshakes of the others.
+/// A server with a full backlog, and its URL: the kernel drops the handshakes of further connections.
+fn full_backlog() -> (impl Sized, Url) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&listener, 0).unwrap();
     let address = listener.local_addr().unwrap();
-    let _fill: Vec<_> = (0..2)
+    let fill: Vec<_> = (0..2)
         .map(|_| std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200)))
         .collect();
     let url = format!("http://{address}/").parse().unwrap();
+    ((listener, fill), url)
+}
+
+/// Regression test: every connection was once tried, 64 in each time limit.
+#[test]
+fn a_server_that_accepts_no_connection_is_given_up_soon() {
+    let (_backlog, url) = full_backlog();
+    let limit = Duration::from_secs(1);
+    let config = pollux_load::Config {
+        pace: Pace::Closed,
+        connections: Some(640),
+        connect_timeout: limit,
+        ..pollux_load::Config::new(url, 1.0, limit)
+    };
+    let started_at = Instant::now();
+    let error = pollux_load::run(&config, &AtomicBool::new(false)).unwrap_err().to_string();
+    assert!(error.contains("none of 640 connections") && error.contains("timeout"), "{error}");
+    // The others are given up together with the first 64.
+    assert!(started_at.elapsed() < 5 * limit, "{:?}", started_at.elapsed());
+}
+
+#[test]
+fn timeout_of_the_handshake() {
+    let (_backlog, url) = full_backlog();
     let mut config = pollux_load::Config::new(url, 100.0, Duration::from_millis(50));
     config.connect_timeout = Duration::from_millis(150);
     config.max_lag = Duration::from_secs(3600);
