@@ -21,7 +21,7 @@ use pollux_http::reply::{Reader, RequestInfo};
 use pollux_sys as sys;
 use receive::Receiver;
 use std::{
-    collections::VecDeque,
+    collections::{HashSet, VecDeque},
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -104,6 +104,8 @@ pub(super) struct SubscriberLoop<'a> {
     scratch: Box<[u8]>,
     /// The instant at which --reconnect-at disconnected the subscribers.
     reconnect_ns: Option<u64>,
+    /// The subscribers that --reconnect-at disconnected, as long as they have no new stream.
+    reconnecting: HashSet<u32>,
     has_started: bool,
     /// The instant at which this thread noticed an interrupt.
     stopped_ns: Option<u64>,
@@ -143,6 +145,7 @@ impl<'a> SubscriberLoop<'a> {
             receiver: Receiver::new(plan, Order::new(subscribers), record),
             scratch: vec![0; crate::thread::SCRATCH_BYTES].into(),
             reconnect_ns: None,
+            reconnecting: HashSet::new(),
             has_started: false,
             stopped_ns: None,
         })
@@ -249,9 +252,9 @@ impl<'a> SubscriberLoop<'a> {
         self.reconnect_ns = Some(now_ns);
         self.max_opening = MAX_REOPENING;
         for fd in 0..self.table.len() {
-            let is_streaming =
-                self.table[fd].as_ref().is_some_and(|one| one.phase == SubscriberPhase::Streaming);
-            if is_streaming {
+            let subscriber = self.table[fd].as_ref();
+            if let Some(one) = subscriber.filter(|one| one.phase == SubscriberPhase::Streaming) {
+                self.reconnecting.insert(one.index);
                 self.remove(fd as RawFd);
             }
         }
@@ -471,10 +474,13 @@ impl<'a> SubscriberLoop<'a> {
         self.plan.progress.held.fetch_add(1, Relaxed);
         if self.has_started {
             self.receiver.record.subscribers.reopened += 1;
-            if let Some(since_ns) = self.reconnect_ns {
-                let took_ns = self.plan.now_ns().saturating_sub(since_ns);
-                self.receiver.record.reconnect.saturating_record(took_ns);
-            }
+        }
+        let index = self.table[fd as usize].as_ref().map(|one| one.index);
+        if let (Some(since_ns), Some(index)) = (self.reconnect_ns, index)
+            && self.reconnecting.remove(&index)
+        {
+            let took_ns = self.plan.now_ns().saturating_sub(since_ns);
+            self.receiver.record.reconnect.saturating_record(took_ns);
         }
     }
 

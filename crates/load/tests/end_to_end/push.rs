@@ -257,6 +257,35 @@ fn a_subscriber_that_comes_back_names_the_last_update_that_it_got() {
     assert!(summary.contains("\nreconnect runs from --reconnect-at"), "{summary}");
 }
 
+/// Regression test: a stream that the server ended later once counted as one that --reconnect-at had closed.
+#[test]
+fn a_subscriber_comes_back_once_after_a_reconnect() {
+    let streams = Streams::default();
+    let server = Server::start(move |mut peer| {
+        let mut updates = 0;
+        while let Some(head) = peer.request() {
+            if head.starts_with("GET ") {
+                peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n");
+                streams.lock().unwrap().push(peer.stream);
+                return;
+            }
+            content_of(&mut peer, &head);
+            updates += 1;
+            if updates == 15 {
+                streams.lock().unwrap().clear();
+            }
+            peer.reply(200, "id");
+        }
+    });
+    let mut config = config(&server, 20);
+    config.rate_rps = 20.0;
+    config.reconnect_at = Some(Duration::from_millis(200));
+    config.timeout = Duration::from_secs(2);
+    let report = run(&config);
+    assert!(report.subscribers.reopened > 10, "{:?}", report.subscribers);
+    assert_eq!(report.reconnect_us.count, 10);
+}
+
 #[test]
 fn a_refusal_is_the_reason_why_nothing_can_be_measured() {
     let server = Server::start(|mut peer| {
