@@ -246,6 +246,14 @@ impl Connection {
     }
 }
 
+/// Describes an answer, with its text if there is one.
+pub(crate) fn describe(status: u16, text: &str) -> String {
+    match text {
+        "" => format!("the hub answers {status}"),
+        text => format!("the hub answers {status}: {text}"),
+    }
+}
+
 /// Connects to the first address that accepts within [`PATIENCE`].
 fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut last = io::Error::other("the name has no address");

@@ -1,7 +1,7 @@
 //! `pollux push`.
 
 use super::tls_client::TrustArgs;
-use crate::hub_client::{Connection, HubAddress, authorization};
+use crate::hub_client::{Connection, HubAddress, authorization, describe};
 use anyhow::{Context, bail, ensure};
 use pollux_hub::event_reader::EVENT_BYTES;
 use pollux_tls::ClientTrust;
@@ -148,7 +148,7 @@ impl Publisher {
                     return writeln!(stdout, "{text}").context("standard output");
                 }
                 429 => thread::sleep(Duration::from_secs(1)),
-                status => bail!("the hub answers {status}: {text}"),
+                status => bail!(describe(status, &text)),
             }
         }
     }

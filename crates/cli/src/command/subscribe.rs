@@ -2,7 +2,7 @@
 
 use super::tls_client::TrustArgs;
 use crate::{
-    hub_client::{Connection, HubAddress, UntrustedError, authorization},
+    hub_client::{Connection, HubAddress, UntrustedError, authorization, describe},
     message::say,
     print::print_with,
 };
@@ -158,13 +158,9 @@ impl Reader {
                 return Ok(End::Refusal(format!("{}: {text}", self.url)));
             }
             429 | 500.. => {
-                let text = connection.text()?;
-                bail!("the hub answers {}: {text}", response.status);
+                bail!(describe(response.status, &connection.text()?));
             }
-            status => {
-                let text = connection.text()?;
-                return Ok(End::Refusal(format!("the hub answers {status}: {text}")));
-            }
+            status => return Ok(End::Refusal(describe(status, &connection.text()?))),
         }
         connection.set_patience(SILENCE)?;
         let mut events = EventReader::new(self.last_id.as_deref());

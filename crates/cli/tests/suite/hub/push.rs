@@ -149,6 +149,22 @@ fn a_stream_may_have_any_framing() {
     }
 }
 
+/// Regression test: the message once ended in a colon.
+#[test]
+fn an_answer_without_a_text_is_described() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut command = Command::new(BINARY);
+    command.args(["subscribe", &url, "--topic", "a"]).stdin(Stdio::null());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stream = accept(&listener);
+    form(&mut stream);
+    stream.get_mut().write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "pollux: the hub answers 204\n");
+}
+
 #[test]
 fn a_url_with_a_password_is_refused() {
     let url = "http://me:secret@127.0.0.1:9";
