@@ -469,5 +469,7 @@ fn contradictions_name_the_flag() {
         refusal(|config| config.length = Length::Duration(Duration::MAX)).contains("--duration")
     );
     assert!(refusal(|config| config.rate_rps = 1e-9).contains("--requests 1"));
+    let late = |config: &mut PushConfig| config.reconnect_at = Some(Duration::from_secs(9));
+    assert!(refusal(late).contains("--reconnect-at: the last update"));
     assert!(refusal(|config| config.length = Length::Requests(2_000_000)).contains("--rate"));
 }
