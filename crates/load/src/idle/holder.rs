@@ -37,6 +37,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// accepts and closes at once would receive a flood of connects.
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 
+/// Connects that were due no longer ago than this are made up for, so that waits of whole milliseconds, and waits
+/// that end late, do not lower the rate.
+const MAX_CATCH_UP: Duration = Duration::from_millis(2);
+
 /// The longest wait, after which the stop flag is checked.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
@@ -191,7 +195,9 @@ impl IdleLoop<'_> {
             if self.next_connect_at.is_some_and(|at| now < at) {
                 return;
             }
-            self.next_connect_at = self.holder.interval.map(|interval| now + interval);
+            let due_at = self.next_connect_at;
+            self.next_connect_at =
+                self.holder.interval.map(|interval| next_connect(due_at, now, interval));
             let Err(kind) = self.open_one(now) else { continue };
             return self.record_failure(kind, now);
         }
@@ -483,5 +489,35 @@ impl IdleLoop<'_> {
             tls.end(connection.socket.as_fd(), false);
         }
         let _ = self.set.close(connection.token, connection.socket);
+    }
+}
+
+/// The instant of the connect that follows one at `now`, which was due at `due_at`.
+fn next_connect(due_at: Option<Instant>, now: Instant, interval: Duration) -> Instant {
+    let earliest = now.checked_sub(MAX_CATCH_UP).unwrap_or(now);
+    due_at.unwrap_or(now).max(earliest) + interval
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression test: each holder once made at most 1,000 connections per second, whatever --rate was.
+    #[test]
+    fn connects_may_be_closer_than_the_waits_between_them() {
+        let begin = Instant::now();
+        let mut due_at: Option<Instant> = None;
+        let mut connect = |now: Instant| {
+            let mut count = 0;
+            while due_at.is_none_or(|at| at <= now) {
+                due_at = Some(next_connect(due_at, now, Duration::from_micros(200)));
+                count += 1;
+            }
+            count
+        };
+        let in_a_second: u32 = (0..1000).map(|ms| connect(begin + Duration::from_millis(ms))).sum();
+        assert_eq!(in_a_second, 4_996);
+        // After a pause, only those of the last two milliseconds are made up for.
+        assert_eq!(connect(begin + Duration::from_secs(60)), 11);
     }
 }
