@@ -391,6 +391,7 @@ impl Worker<'_> {
         let Some(request) = connection.request else { return };
         if request.measured {
             self.recorder.statuses[status] += 1;
+            self.recorder.content_bytes += reply.body;
         }
         let is_sent =
             request.written == self.plan.requests[request.target as usize].get(request.last).len();
@@ -418,9 +419,6 @@ impl Worker<'_> {
         connection.request = None;
         self.lists.replies.remove(fd);
         let was_last = connection.requests_left == 0;
-        if request.measured {
-            self.recorder.content_bytes += reply.body;
-        }
         // A reply to a request that was not sent has no service time.
         let sent_ns = request.sent_ns.max(request.scheduled_ns);
         let at_ns = self.measured_at(now_ns);

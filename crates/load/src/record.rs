@@ -146,7 +146,7 @@ pub struct Recorder {
     pub sessions: Sessions,
     /// Bytes received for the requests of the measured part, heads and all.
     pub bytes_received: u64,
-    /// Bytes of content received.
+    /// Bytes of content of the complete replies to these requests, whatever their status and length.
     pub content_bytes: u64,
     /// Good replies in each [`SAMPLE_NS`] of the measured part.
     pub samples: Vec<u64>,

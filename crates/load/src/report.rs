@@ -115,7 +115,7 @@ pub struct Report {
     pub idle: IdleReport,
     /// Bytes received for the requests of the measured part, heads and all.
     pub bytes_received: u64,
-    /// Bytes of content received.
+    /// Bytes of content of the complete replies, whatever their status and length.
     pub content_bytes: u64,
     /// The seed of the schedule.
     pub seed: u64,

@@ -180,6 +180,8 @@ fn an_unexpected_status() {
     config.expect.statuses = vec![200..=299];
     let report = run(&config);
     assert_eq!((report.bad_replies.status, report.statuses[&503]), (12, 12));
+    // Regression: 0 bytes of content were once received.
+    assert_eq!(report.content_bytes, 12 * 4);
 }
 
 /// A complete reply leaves its connection usable, regardless of its status and its length.
