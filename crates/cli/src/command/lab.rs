@@ -115,7 +115,7 @@ for a usage error, 4 when no run is valid, 130 after Ctrl-C.")]
     #[command(after_help = "Examples:
   pollux lab law results/batching-fit --predict > predictions.json
   pollux lab law results/batching-fit results/batching-rest
-  pollux lab law docs/runs/2026-11-25-provos-fig11-13")]
+  pollux lab law docs/runs/2026-11-30-provos-fig11-13")]
     Law {
         /// The result to fit on: a third of its cells, chosen by a seed
         directory: PathBuf,
