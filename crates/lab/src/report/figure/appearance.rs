@@ -117,6 +117,8 @@ const OTHERS: &[(&str, Appearance)] = &[
     // per state.
     ("epoll-eager", Appearance::new(9, 7, 1)),
     ("epoll-et-per-state", Appearance::new(13, 9, 2)),
+    // The workers that very many subscribers need.
+    ("epoll-et-63", Appearance::new(11, 6, 1)),
     // The signal queue with enough room.
     ("handoff-long", Appearance::new(11, 8, 1)),
     // Connections to Redis.
