@@ -42,8 +42,8 @@ impl MaxLifetime {
     /// The shortest one, in calls of [`Subscribers::end_overdue`].
     pub const SHORTEST: u32 = 2;
 
-    /// `interval` is the longest time between two calls of [`Subscribers::end_overdue`]. None if there is no limit (zero), or if it is
-    /// too short to be enforced at that interval.
+    /// `interval` is the longest time between two calls of [`Subscribers::end_overdue`]. None if there is no limit
+    /// (zero), or if the limit is too short to be enforced at that interval.
     #[must_use]
     pub fn new(longest: Duration, interval: Duration) -> Option<Self> {
         let is_long_enough = !interval.is_zero() && longest >= interval * Self::SHORTEST;
@@ -84,7 +84,7 @@ impl MaxLifetime {
         Duration::from_nanos(u64::try_from(self.unit()).unwrap_or(u64::MAX).saturating_mul(units))
     }
 
-    /// How many of these slots a call of [`Subscribers::end_overdue`] looks at, this time after the last one.
+    /// How many of these slots a call of [`Subscribers::end_overdue`] looks at. `since` is the time since the last call.
     #[must_use]
     pub fn share(self, slots: usize, since: Duration) -> usize {
         let round = self.longest / (UNITS / ROUND);

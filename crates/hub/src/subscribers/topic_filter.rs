@@ -27,7 +27,8 @@ pub struct TopicFilter {
 pub struct TopicKey(u64);
 
 impl TopicKey {
-    /// Returns the key of a topic. An author of topics who makes keys equal only wakes workers in vain.
+    /// Returns the key of a topic. If two topics have the same key, an update of one wakes the workers that read the
+    /// other, and they find nothing to do. So the hash need not be secret.
     #[must_use]
     pub fn of(topic: &str) -> Self {
         let mut hasher = DefaultHasher::new();

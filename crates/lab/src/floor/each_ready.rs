@@ -11,8 +11,8 @@ use std::{
 };
 
 /// Accepts connections at a port of 127.0.0.1, and at `more` listeners, and waits for their input until the process is
-/// ended. `announce` receives the address of that port; `open` converts an accepted socket to a connection. `on_input` gets the
-/// epoll set and a connection with input; it closes the connection by taking it out of its `Option`.
+/// ended. `announce` receives the address of that port; `open` converts an accepted socket to a connection. `on_input`
+/// gets the epoll set and a connection with input; it closes the connection by taking it out of its `Option`.
 ///
 /// # Errors
 /// Those of the system calls on the set and on the listener, of `announce`, `open` and `on_input`.

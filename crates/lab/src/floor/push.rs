@@ -20,7 +20,7 @@ use std::{
 
 /// The receive buffer, and the longest publication.
 const BUFFER: usize = 64 * 1024;
-/// The connections that may wait at a shared port until they are accepted: as many as at most for `pollux serve`.
+/// The most connections that wait at a shared port until they are accepted, the same number as in `pollux serve`.
 const BACKLOG: i32 = 4096;
 
 const STREAM: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\

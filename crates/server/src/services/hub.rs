@@ -13,6 +13,7 @@ mod care;
 mod content;
 mod expiries;
 mod keys;
+mod lock;
 mod notifications;
 mod poll;
 mod publish;

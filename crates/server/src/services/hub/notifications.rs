@@ -8,6 +8,7 @@
 //! log. The thread looks at the end of the log, and then at the filters. So at least one of both notices an update
 //! that is published meanwhile.
 
+use super::lock::lock;
 use pollux_hub::{
     history::{History, Sequence},
     limits::Limits,
@@ -15,12 +16,12 @@ use pollux_hub::{
     update::Update,
 };
 use std::sync::{
-    Arc, Condvar, Mutex, MutexGuard, PoisonError,
+    Arc, Condvar, Mutex, PoisonError,
     atomic::{AtomicBool, AtomicU64, Ordering, fence},
 };
 
-/// A worker is woken for updates that do not concern it if they are more than one part of so many of the history: its
-/// copy of the history keeps old updates in memory, and to read many at once takes long.
+/// A worker is also woken for updates that do not concern it, if they are more than the history divided by this number:
+/// the worker's copy of the history keeps old updates in memory, and to read many at once takes long.
 const LAG_SHARE: usize = 8;
 /// The number of updates for which the thread keeps memory.
 const ROUND_KEPT: usize = 4096;
@@ -233,6 +234,7 @@ impl Notifications {
             };
             let mut position = lock(&worker.position);
             let is_concerned = span.is_some_and(|(oldest, newest)| position.add(oldest, newest));
+            // Both are called: each of them changes the position.
             let is_behind = is_concerned | position.lag(size, last, most);
             drop(position);
             let has_answer = worker.has_answer.swap(false, Ordering::AcqRel);
@@ -256,8 +258,4 @@ impl Notifications {
             lock(&self.workers[worker].position).add(last + 1, head);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

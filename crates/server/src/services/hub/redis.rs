@@ -16,6 +16,7 @@ mod resp;
 mod start;
 
 use super::{
+    lock::lock,
     shared::{HubShared, Ticket},
     store::PublishJob,
 };
@@ -310,8 +311,4 @@ impl RedisShared {
 
 fn doubled(pause: Duration) -> Duration {
     (pause * 2).min(BACKOFF.1)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,5 @@
 //! The state that the workers of one hub share: the log, the keys, the matchers in use.
 
-pub(super) use super::record::{since_1970, unix_time};
 use super::{
     announce::Announcements,
     backlog::Backlog,
@@ -10,6 +9,10 @@ use super::{
     redis::RedisHubStore,
     store::{HubStore, PublishJob, Store, StoreFile},
     transfer::Transfer,
+};
+pub(super) use super::{
+    lock::lock,
+    record::{since_1970, unix_time},
 };
 use crate::{
     clients::client_key,
@@ -33,7 +36,7 @@ use std::{
     collections::HashMap,
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::SyncSender,
     },
@@ -510,10 +513,6 @@ impl HubShared {
         self.wake_workers(&mut NewsRound::default(), |index| woken.push(index));
         woken
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -53,6 +53,10 @@ impl Rounds {
 impl Hub {
     /// Sets the alarm if there are subscribers, or events that wait.
     pub(super) fn care_later(&mut self, reactor: &mut Reactor) {
+        // With many subscribers the alarm is mostly this one already.
+        if self.care.is_some_and(|care| care.interval == CARE_INTERVAL) {
+            return;
+        }
         let has_announcements = self.shared.has_announcements();
         if self.subscribers.is_empty() && !has_announcements {
             return;
