@@ -198,14 +198,6 @@ impl Decoder {
         }
     }
 
-    /// The status of the current reply, once its head is complete.
-    pub fn status(&self) -> Option<u16> {
-        match &self.state {
-            State::Body { head, .. } => Some(head.status),
-            State::Head | State::Done => None,
-        }
-    }
-
     /// Returns the head, and how many of `bytes` belong to it.
     #[inline]
     fn feed_head(&mut self, bytes: &[u8]) -> Result<Option<(Head, usize)>, ReplyError> {
