@@ -60,6 +60,17 @@ fn server_that_answers(status: Status, patience: Duration, events: Events) -> Se
     })
 }
 
+/// A push server that answers subscriptions, but no update.
+fn server_without_answers() -> Server {
+    Server::start(|mut peer| {
+        let head = peer.request().unwrap_or_default();
+        if head.starts_with("GET ") {
+            return subscribe(&mut peer, &head, &Streams::default());
+        }
+        peer.hang();
+    })
+}
+
 /// Reads the content of the request that has this head.
 fn content_of(peer: &mut ServerConnection, head: &str) -> Option<Vec<u8>> {
     let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
@@ -350,13 +361,7 @@ fn the_publisher_connects_again_when_the_server_has_closed_its_idle_connection()
 
 #[test]
 fn a_stop_does_not_wait_for_the_answer_to_an_update() {
-    let server = Server::start(|mut peer| {
-        let head = peer.request().unwrap_or_default();
-        if head.starts_with("GET ") {
-            return subscribe(&mut peer, &head, &Streams::default());
-        }
-        peer.hang();
-    });
+    let server = server_without_answers();
     let config = config(&server, 5);
     let stop = AtomicBool::new(false);
     let report = std::thread::scope(|scope| {
@@ -374,13 +379,7 @@ fn a_stop_does_not_wait_for_the_answer_to_an_update() {
 /// had ended.
 #[test]
 fn a_server_that_does_not_answer_updates_is_not_waited_for_after_the_end() {
-    let server = Server::start(|mut peer| {
-        let head = peer.request().unwrap_or_default();
-        if head.starts_with("GET ") {
-            return subscribe(&mut peer, &head, &Streams::default());
-        }
-        peer.hang();
-    });
+    let server = server_without_answers();
     let config = PushConfig { timeout: Duration::from_millis(500), ..config(&server, 5) };
     let report = pollux_load::push::run(&config, &AtomicBool::new(false), |_| ()).unwrap();
     let found = report.publications;
