@@ -9,6 +9,7 @@ use super::{
 use crate::{
     client::begin_connect,
     own_cpu::OwnCpu,
+    schedule::nanoseconds,
     tls::{TlsConnections, TlsPlan},
 };
 use anyhow::{Context, Result, bail, ensure};
@@ -22,7 +23,7 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// The longest sleep, after which the stop flag is read.
@@ -59,13 +60,12 @@ impl<'a> Publisher<'a> {
         Ok(publisher)
     }
 
-    /// The end of a wait that begins now: at most that of the run.
+    /// The end of a wait that begins now: at most the end of the run.
     fn deadline(&self, timeout: Duration) -> Deadline<'a> {
         let plan = self.plan;
-        let end_ns = plan.start_ns().map(|start_ns| plan.end_ns(start_ns));
-        let end_at = end_ns.map(|end_ns| plan.origin + Duration::from_nanos(end_ns));
-        let at = Instant::now() + timeout;
-        Deadline { at: end_at.map_or(at, |end_at| at.min(end_at)), plan, stop: self.stop }
+        let at_ns = plan.now_ns().saturating_add(nanoseconds(timeout));
+        let end_ns = plan.start_ns().map_or(u64::MAX, |start_ns| plan.end_ns(start_ns));
+        Deadline { at_ns: at_ns.min(end_ns), plan, stop: self.stop }
     }
 
     fn open(&mut self) -> Result<PublisherConnection> {
@@ -253,9 +253,9 @@ impl PublisherConnection {
     }
 }
 
-/// The end of waiting for the server: an instant, or that of the run, if that is earlier.
+/// The end of waiting for the server: an instant in the plan's time, or a stop of the run, if that is earlier.
 struct Deadline<'a> {
-    at: Instant,
+    at_ns: u64,
     plan: &'a PushPlan,
     stop: &'a AtomicBool,
 }
@@ -268,7 +268,7 @@ impl Deadline<'_> {
     fn wait(&self, socket: &OwnedFd, flags: PollFlags) -> Result<()> {
         loop {
             ensure!(!self.plan.is_stopped(self.stop), "the run was stopped");
-            let left = self.at.saturating_duration_since(Instant::now());
+            let left = Duration::from_nanos(self.at_ns.saturating_sub(self.plan.now_ns()));
             ensure!(!left.is_zero(), "no answer in time");
             let timeout = Timespec::try_from(left.min(LONGEST_SLEEP))?;
             match poll(&mut [PollFd::new(socket, flags)], Some(&timeout)) {
