@@ -164,6 +164,11 @@ impl Schedule {
             Instants::Drawn(times) => times[index as usize],
         })
     }
+
+    /// The instant of the last arrival in nanoseconds from the start; 0 if there is none.
+    pub(crate) fn last_ns(&self) -> u64 {
+        self.at(self.len.saturating_sub(1)).unwrap_or(0)
+    }
 }
 
 pub(crate) fn check_rate(rate_rps: f64) -> Result<()> {

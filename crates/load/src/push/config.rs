@@ -181,8 +181,7 @@ impl PushConfig {
              --duration",
             schedule.len()
         );
-        let last_ns = schedule.at(schedule.len() - 1).unwrap_or(0);
-        let last = Duration::from_nanos(last_ns);
+        let last = Duration::from_nanos(schedule.last_ns());
         ensure!(
             self.reconnect_at.is_none_or(|at| at <= last),
             "--reconnect-at: the last update is {last:?} after the start, and the run may end then"

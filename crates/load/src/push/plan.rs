@@ -105,15 +105,10 @@ impl PushPlan {
         }
     }
 
-    /// The scheduled time of the last publication, from the start of the schedule.
-    pub(crate) fn last_ns(&self) -> u64 {
-        self.schedule.at(self.schedule.len().saturating_sub(1)).unwrap_or(0)
-    }
-
     /// The end of a run that began at `start_ns`: later deliveries count as lost, and nothing is published.
     pub(crate) fn end_ns(&self, start_ns: u64) -> u64 {
         let timeout_ns = nanoseconds(self.config.timeout);
-        start_ns.saturating_add(self.last_ns()).saturating_add(timeout_ns)
+        start_ns.saturating_add(self.schedule.last_ns()).saturating_add(timeout_ns)
     }
 
     /// Whether publication `number` belongs to the measured part.

@@ -209,7 +209,7 @@ impl<'a> SubscriberLoop<'a> {
 
     /// Whether every subscriber has everything that it can get.
     fn is_complete(&self, start_ns: u64, now_ns: u64) -> bool {
-        if now_ns < start_ns + self.plan.last_ns() {
+        if now_ns < start_ns + self.plan.schedule.last_ns() {
             return false;
         }
         let progress = &self.plan.progress;
