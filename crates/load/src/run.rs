@@ -35,7 +35,7 @@ const START_DELAY_NS: u64 = 2_000_000;
 pub fn run(config: &Config, stop: &AtomicBool) -> Result<Report> {
     config.check()?;
     let run = measure(config, stop, |plan, _, _| {
-        // The set-up ends early, too, so there may be no connection, and there is nothing to report.
+        // An interrupt also ends the set-up early: connections may be missing, and there is nothing to report.
         ensure!(!stop.load(Relaxed), "interrupted before the run began");
         Ok(plan.now_ns() + START_DELAY_NS)
     })?;

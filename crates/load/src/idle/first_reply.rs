@@ -53,7 +53,7 @@ impl FirstReply {
     }
 }
 
-/// Whether the head of an event stream is complete. A page is none, although it may keep the connection open.
+/// Whether the head of an event stream is complete. A page is refused, although it may keep the connection open.
 fn has_stream(reader: &mut Reader, mut bytes: &[u8]) -> Result<bool, Failure> {
     let mut has_head = false;
     loop {

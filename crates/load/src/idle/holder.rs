@@ -37,8 +37,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// accepts and closes at once would receive a flood of connects.
 const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 
-/// Connects that were due no longer ago than this are made up for, so that waits of whole milliseconds, and waits
-/// that end late, do not lower the rate.
+/// The longest time for which missed connects are made up for, so that waits of whole milliseconds, and waits that
+/// end late, do not lower the rate.
 const MAX_CATCH_UP: Duration = Duration::from_millis(2);
 
 /// The longest wait, after which the stop flag is checked.
@@ -86,7 +86,7 @@ pub(super) struct IdleHolder {
     tls: Option<TlsPlan>,
     is_head: bool,
     timeout: Duration,
-    /// The least time between two connects.
+    /// The time from the instant at which a connect is due to that of the next one, if the rate is limited.
     interval: Option<Duration>,
     own_file_tables: Option<sys::OwnFileTables>,
     wanted: usize,

@@ -65,8 +65,8 @@ pub struct PushConfig {
     /// How long the streams stay open without an update, before the first one and after the last
     /// delivery, so that another program can examine the server. `None`: as short as possible.
     pub quiet_time: Option<Duration>,
-    /// The longest time that an answer to a publication may take; and that all answers and deliveries may take
-    /// after the scheduled instant of the last update, which ends the run.
+    /// The longest time that an answer to a publication may take. The run ends at the latest when this time has
+    /// passed since the scheduled instant of the last update. Deliveries that are missing at the end are lost.
     pub timeout: Duration,
     /// The longest time for the handshake and the head of the stream.
     pub connect_timeout: Duration,

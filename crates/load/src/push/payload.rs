@@ -20,8 +20,8 @@ pub(super) enum ContentCheck {
 }
 
 impl ContentCheck {
-    /// The result for an event's data so far and one more line of it. With `exact` the data must be the content, which
-    /// is one line; otherwise the content may be in any of the lines, as in a document of JSON.
+    /// The check of an event's data with one more line: `self` is the check of the lines before. With `exact` the data
+    /// must be the content, which is one line. Otherwise any of the lines may contain it, as in a document of JSON.
     pub(super) fn with_line(self, line: Self, exact: bool) -> Self {
         match (self, line) {
             (Self::Foreign, Self::Foreign) => Self::Foreign,

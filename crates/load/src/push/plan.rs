@@ -105,7 +105,8 @@ impl PushPlan {
         }
     }
 
-    /// The end of a run that began at `start_ns`: later deliveries count as lost, and nothing is published.
+    /// The latest end of a run that began at `start_ns`: later deliveries count as lost, and nothing is published
+    /// after it.
     pub(crate) fn end_ns(&self, start_ns: u64) -> u64 {
         let timeout_ns = nanoseconds(self.config.timeout);
         start_ns.saturating_add(self.schedule.last_ns()).saturating_add(timeout_ns)

@@ -79,7 +79,7 @@ struct Subscriber {
     reader: Reader,
     /// The end of the input, which the next input continues.
     rest: Rest,
-    /// What the data is of the event that is being received, as far as it has arrived.
+    /// The check of the event in progress, by the lines of data that have arrived; `None` before the first one.
     content: Option<ContentCheck>,
 }
 

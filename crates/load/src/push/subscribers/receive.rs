@@ -134,7 +134,7 @@ impl<'a> Receiver<'a> {
         refusal.map_or(Ok(()), |refusal| Err((Failure::Status, refusal)))
     }
 
-    /// Processes a line of an event, of whose data `found` was found in the lines before.
+    /// Processes a line of an event. `found` is the check of the event's earlier lines of data.
     fn line(
         &mut self,
         subscriber: u32,
@@ -172,8 +172,9 @@ impl<'a> Receiver<'a> {
                     None => return,
                 };
                 self.deliver(subscriber, number, now_ns);
-                // An identifier that arrived in another piece of the event may have been replaced by that of
-                // another subscriber's event. It stays until the end of that event, which has the same one.
+                // The identifier may have arrived in an earlier piece of input, and the event of another
+                // subscriber may have replaced it since. Then the stored identifier stays until the other event
+                // ends.
                 if self.id.0 != subscriber {
                     return;
                 }
