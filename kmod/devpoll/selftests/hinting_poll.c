@@ -184,11 +184,6 @@ TEST(hpoll_sleeps_and_wakes)
 	CHECK(now_ms() - before >= SHORT_MS);
 }
 
-static void do_nothing(int number)
-{
-	(void)number;
-}
-
 /* Programs may read the array without a look at the result: a signal must leave no old events. */
 TEST(hpoll_clears_events_after_a_signal_as_poll)
 {

@@ -261,16 +261,11 @@ TEST(sharing_exclusive_hands_on_what_is_left)
 	}
 }
 
-static void nothing(int number)
-{
-	(void)number;
-}
-
 /* The woken thread may return with EINTR; then another thread must be woken. */
 TEST(sharing_exclusive_survives_signals)
 {
 	struct pair pair = unix_pair(SOCK_STREAM);
-	struct sigaction action = { .sa_handler = nothing };
+	struct sigaction action = { .sa_handler = do_nothing };
 	int set = set_open_with(DP_OPTION_EXCLUSIVE);
 
 	OK(sigaction(SIGUSR1, &action, NULL));

@@ -103,11 +103,6 @@ static void sleeper_start(struct sleeper *sleeper)
 		sched_yield();
 }
 
-static void do_nothing(int number)
-{
-	(void)number;
-}
-
 /* Sends a signal only to a thread whose fate it is. */
 static void sleeper_signal(struct sleeper *sleeper)
 {

@@ -180,11 +180,6 @@ static void *update_run(void *context)
 	return NULL;
 }
 
-static void do_nothing(int number)
-{
-	(void)number;
-}
-
 /*
  * After EINTR a caller must know whether the changes were applied. They were, even if the signal
  * came while another thread held the lock of the set (here a thread that waits for a page of its

@@ -44,6 +44,9 @@ static inline void *nowhere(void)
 	return address;
 }
 
+/* A handler for signals that only interrupt system calls. */
+void do_nothing(int number);
+
 long now_ms(void);
 void sleep_ms(long ms);
 
