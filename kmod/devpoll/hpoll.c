@@ -167,7 +167,7 @@ static int dp_hpoll_scan(struct dp_set *set, void *context, poll_table *arm)
 	return found;
 }
 
-/* For a call that ends before its first scan, which would have set them all. */
+/* For a call that ends before its first scan; a scan sets all revents. */
 static void dp_clear_revents(struct dp_call *call)
 {
 	unsigned int i;

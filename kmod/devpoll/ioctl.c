@@ -134,8 +134,8 @@ static noinline long dp_ioctl_other(struct dp_set *set, unsigned int cmd, unsign
 	case DP_ISPOLLED:
 		return dp_ispolled(set, user);
 	/*
-	 * These two take an int. Callers pass it in a register whose upper half the ABI leaves
-	 * undefined.
+	 * DP_ALLOC and DP_SETOPTIONS take an int. Callers pass an int in a register, whose upper
+	 * half the ABI leaves undefined.
 	 */
 	case DP_ALLOC:
 		return dp_area_alloc(set, (unsigned int)arg);

@@ -3,10 +3,10 @@
 use anyhow::Context as _;
 use std::io::{self, StdoutLock, Write as _};
 
-/// Prints what `write` writes, at once. Returns the same as [`has_reader`].
+/// Prints what `write` writes, at once. Returns false if the reader has closed the pipe early, as [`has_reader`].
 ///
 /// # Errors
-/// The error of any other failed write.
+/// The write failed for another reason.
 pub(crate) fn print_with(
     write: impl FnOnce(&mut StdoutLock<'static>) -> io::Result<()>,
 ) -> io::Result<bool> {

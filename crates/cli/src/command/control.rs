@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The maximum size of a line in bytes. A response has at most 64 KiB of fields, and JSON needs at
 /// most six bytes for each byte.
 const LINE_MAX: u64 = 1 << 20;
-/// The exit status if there is no whole answer of the server.
+/// The exit status if no complete answer comes from the server.
 const NO_ANSWER: u8 = 3;
 
 /// The reason why there is no answer, or only a part of one.

@@ -495,8 +495,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     shown?;
     Ok(match (report.valid, report.requests.completed) {
         (false, _) => ExitCode::from(EXIT_INVALID),
-        // An interrupt before the first answer is not a failure. A run that came to its end without an answer is one,
-        // also if the requests of the warm-up waited so long that the measured part has none.
+        // An interrupt before the first answer is not a failure. A run that ends by itself without an answer is a
+        // failure, also if the requests of the warm-up waited so long that the measured part has no request.
         (true, 0) if report.requests.failed > 0 || !report.interrupted => {
             ExitCode::from(EXIT_NOTHING)
         }
