@@ -1,7 +1,7 @@
 //! A handshake, driven through rustls' unbuffered interface; it results in a [`Session`].
 //!
-//! rustls decides about the handshake. This module passes it one record at a time, and before that it refuses the few
-//! records that the RFCs forbid and rustls accepts. It also makes the alerts that rustls does not make.
+//! rustls decides about the handshake. This module passes it one record at a time, and refuses the few records that the
+//! RFCs forbid and rustls accepts. It also makes the alerts that rustls does not make.
 
 mod alerts;
 mod checks;
@@ -290,8 +290,8 @@ impl Handshake {
         }
     }
 
-    /// Lets rustls process all input that it has been offered. Returns whether the handshake continues, and the fault
-    /// of a record that rustls does not see, or reports as another one.
+    /// Lets rustls process all input that it has been offered. Returns whether the handshake continues, and the result
+    /// of [`Handshake::fault_of_record`].
     fn process(&mut self, out: &mut Vec<u8>) -> (Result<bool, rustls::Error>, Option<Fault>) {
         let offered = &mut self.input[..self.offered];
         let (discard, result) = match &mut self.connection {

@@ -27,7 +27,7 @@ pub(super) const APPLICATION_DATA: u8 = 23;
 /// rustls knows this type, and refuses such records.
 pub(super) const HEARTBEAT: u8 = 24;
 
-/// Why a record is refused before rustls sees it: rustls would accept it, or send another alert.
+/// Why this crate refuses a record: rustls accepts it, or sends another alert.
 #[derive(Clone, Copy)]
 pub(super) enum Fault {
     /// The peer ends the handshake, by close_notify.

@@ -226,7 +226,7 @@ impl Handshake {
         len != expected && HEADER_LEN + 4 + len + TAG_LEN <= record.len()
     }
 
-    /// Sends the alert for a record that was not offered to rustls. Returns the error.
+    /// Appends the alert for a record that this crate refuses. Returns the error.
     pub(super) fn refuse(&self, fault: Fault, out: &mut Vec<u8>) -> HandshakeError {
         match fault {
             Fault::Closed => {
