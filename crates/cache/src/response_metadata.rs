@@ -149,9 +149,10 @@ impl<'b> ResponseMetadata<'b> {
         }
     }
 
-    /// A tenth of the time since the last change, for statuses that permit heuristics or with `public`.
-    /// 0 for a response that sets a cookie, which was probably not meant for all clients, and for one that may
-    /// be for one user.
+    /// The lifetime of a response that states none. With `Last-Modified` it is a tenth of the time since the last
+    /// change, for statuses that permit heuristics or with `public`; 0 if the response may be for one user. Without
+    /// `Last-Modified` it is [`Config::negative_lifetime_s`], for the statuses of that setting. It is always 0 for a
+    /// response that sets a cookie, which was probably not meant for all clients.
     fn heuristic_lifetime(&self, now: u64, config: &Config) -> Seconds {
         let may = is_heuristic(self.status) || self.directives.public;
         if !may || self.sets_cookies {
