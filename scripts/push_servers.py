@@ -263,8 +263,8 @@ class BareLoop(Server):
         self.addresses = []
         flags = list(self.flags)
         if self.tables > 1:
-            # As with the workers of other servers, the subscribers of each holder are spread over all processes. If each
-            # holder had a process of its own, an update would wake each holder only once.
+            # As with the workers of other servers, the subscribers of each holder are spread over all processes. A holder
+            # for each process would be an arrangement that no server with one address can have.
             port = free_port()
             self.shared_url = f"http://127.0.0.1:{port}/load"
             flags += ["--shared-port", str(port)]
