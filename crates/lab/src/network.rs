@@ -21,6 +21,7 @@ use std::{
     fs::File,
     io::{self, Write as _},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::PathBuf,
     process::{Command, Stdio},
 };
 
@@ -97,11 +98,22 @@ impl Drop for Distance {
     }
 }
 
+/// The path of tc(8), which puts clients far away.
+///
+/// # Errors
+/// When it is not installed; the error names its package.
+pub fn find_tc() -> anyhow::Result<PathBuf> {
+    pollux_sys::find_program("tc").context(
+        "`tc` is not installed; install it: apt-get install --no-install-recommends iproute2",
+    )
+}
+
 fn tc(words: &str) -> anyhow::Result<()> {
-    let output = Command::new("tc")
+    let program = find_tc()?;
+    let output = Command::new(&program)
         .args(words.split(' '))
         .output()
-        .context("tc cannot be started (it is in the package iproute2)")?;
+        .with_context(|| program.display().to_string())?;
     let message = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(output.status.success(), "tc {words}: {}", message.trim());
     Ok(())

@@ -81,6 +81,9 @@ pub struct Options {
     pub module_parameters: Vec<String>,
     /// Macros defined when the module is compiled, `NAME` or `NAME=VALUE`.
     pub module_defines: Vec<String>,
+    /// Modules of the guest's kernel that are loaded at its start, by name. A sealed guest needs them here, because
+    /// it cannot load a module later.
+    pub kernel_modules: Vec<String>,
     /// TCP ports of the host's loopback that lead into the guest.
     pub forwards: Vec<Forward>,
     /// More environment for the command, `NAME=VALUE`.
@@ -108,6 +111,7 @@ impl Options {
             module: Module::default(),
             module_parameters: Vec::new(),
             module_defines: Vec::new(),
+            kernel_modules: Vec::new(),
             forwards: Vec::new(),
             environment: Vec::new(),
             command,
@@ -256,6 +260,7 @@ fn initramfs(
         if !options.forwards.is_empty() {
             needed.extend(modules::NEEDED_FOR_NETWORK);
         }
+        needed.extend(options.kernel_modules.iter().map(String::as_str));
         for path in modules::in_load_order(directory, &needed)? {
             load("module", &path, "")?;
         }

@@ -360,6 +360,25 @@ fn a_sealed_guest_repeats_exactly() {
     assert_eq!(all[0], all[1]);
 }
 
+/// A sealed guest cannot load a module by its name, so that netem is there only if it is asked for.
+#[test]
+#[ignore = "slow: boots guests"]
+fn a_sealed_guest_has_the_modules_of_its_kernel_that_are_asked_for() {
+    let _guests = beside_others();
+    let tc = pollux_sys::find_program("tc").expect("the package iproute2");
+    let mut options = options(&["/bin/tc", "qdisc", "add", "dev", "lo", "root", "netem"]);
+    options.deterministic = Some(Mips::PAPERS);
+    options.sealed = Some(SealedGuest {
+        files: vec![GuestFile { from: tc, guest_path: "/bin/tc".into() }],
+        ..SealedGuest::default()
+    });
+    for (modules, status) in [(vec![], 2), (vec!["sch_netem".to_owned()], 0)] {
+        options.kernel_modules = modules;
+        let Some(done) = boot(&options) else { return };
+        assert_eq!(done.outcome.status, status, "{:?}: {}", options.kernel_modules, done.failure());
+    }
+}
+
 /// What a sealed guest writes to its port is on the host while it runs, and stays there only if it fails.
 #[test]
 #[ignore = "slow: boots guests"]

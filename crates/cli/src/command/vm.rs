@@ -105,6 +105,10 @@ pub(crate) struct Args {
     /// A macro defined when the module is compiled; may be repeated
     #[arg(long, value_name = "NAME[=VALUE]")]
     module_define: Vec<String>,
+    /// Load this module of the guest's kernel at its start, such as sch_netem. A sealed guest cannot load one
+    /// later; may be repeated
+    #[arg(long, value_name = "NAME")]
+    kernel_module: Vec<String>,
     /// Forward a TCP port of the host's loopback to the guest; may be repeated
     #[arg(long, value_name = "HOST:GUEST")]
     forward: Vec<Forward>,
@@ -177,6 +181,7 @@ fn options(args: Args) -> Options {
     };
     options.module_parameters = args.module_parameter;
     options.module_defines = args.module_define;
+    options.kernel_modules = args.kernel_module;
     options.forwards = args.forward;
     options.environment = args.env;
     options.console_log = args.console;

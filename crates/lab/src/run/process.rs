@@ -9,6 +9,7 @@ use std::{
     ffi::OsString,
     io::{BufRead, BufReader, Read},
     os::unix::process::CommandExt,
+    path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         Arc, Mutex,
@@ -274,6 +275,16 @@ fn keep_last_lines(stderr: impl Read, last_lines: &Mutex<VecDeque<String>>) {
         }
         lines.push_back(String::from_utf8_lossy(&line).trim_end().to_owned());
     }
+}
+
+/// The path of taskset(1), with which the programs of others are bound to a CPU.
+///
+/// # Errors
+/// When it is not installed; the error names its package.
+pub fn find_taskset() -> anyhow::Result<PathBuf> {
+    pollux_sys::find_program("taskset").context(
+        "`taskset` is not installed; install it: apt-get install --no-install-recommends util-linux",
+    )
 }
 
 /// Returns `program` as a command that runs with all its children on `cpu`.

@@ -34,7 +34,10 @@ pub struct RedisServer {
 }
 
 /// Returns the path of one of Redis' programs.
-fn program(name: &str) -> anyhow::Result<PathBuf> {
+///
+/// # Errors
+/// When Redis is not installed.
+pub fn program(name: &str) -> anyhow::Result<PathBuf> {
     find_program(name).with_context(|| format!("{name} is not installed: run `scripts/setup test`"))
 }
 

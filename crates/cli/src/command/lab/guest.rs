@@ -6,7 +6,8 @@ use anyhow::Context as _;
 use pollux_lab::{
     environment,
     experiment::{Cells, Experiment, Form, Machine, Subject},
-    run::{self, journal},
+    network,
+    run::{self, journal, process, redis},
 };
 use pollux_vm::{Mips, REPORT_PORT};
 use std::{
@@ -27,6 +28,10 @@ const EXPERIMENT: &str = "/experiment.toml";
 pub(super) const RESULTS: &str = "/results";
 /// The default time after which a sealed guest is stopped, in seconds of the host.
 const SEALED_S: f64 = 4.0 * 3600.0;
+
+/// The memory of a sealed guest with Redis, whose server may have a thread and two connections for each of 15,000
+/// clients.
+const REDIS_MEMORY: &str = "4G";
 
 /// Runs the experiment with this program in a guest, which either uses this file tree or is sealed.
 pub(super) fn run(args: &RunArgs, experiment: &Experiment) -> anyhow::Result<ExitCode> {
@@ -61,6 +66,7 @@ fn command(program: &Path, args: &RunArgs, experiment: &Experiment) -> anyhow::R
         command.arg("--timeout").arg(format!("{patience:.0}"));
         command.arg("--carry").arg(format!("{}:{PROGRAM}", program.display()));
         command.args(["--carry", "/etc/os-release"]);
+        command.args(needs(experiment)?);
         let is_file = args.experiment.ends_with(".toml");
         if is_file {
             command.arg("--carry").arg(format!("{}:{EXPERIMENT}", args.experiment));
@@ -120,6 +126,24 @@ fn command(program: &Path, args: &RunArgs, experiment: &Experiment) -> anyhow::R
     Ok(command)
 }
 
+/// Returns the arguments of `pollux vm` for what an experiment needs in a sealed guest beside this program.
+fn needs(experiment: &Experiment) -> anyhow::Result<Vec<String>> {
+    let carry =
+        |file: &Path, name: &str| ["--carry".to_owned(), format!("{}:/bin/{name}", file.display())];
+    let mut words = Vec::new();
+    if experiment.clients.is_some() {
+        // Clients are put far away by tc and the kernel's netem.
+        words.extend(carry(&network::find_tc()?, "tc"));
+        words.extend(["--kernel-module", "sch_netem"].map(str::to_owned));
+    }
+    if experiment.redis.is_some() {
+        words.extend(carry(&redis::program("redis-server")?, "redis-server"));
+        words.extend(carry(&process::find_taskset()?, "taskset"));
+        words.extend(["--memory".to_owned(), REDIS_MEMORY.to_owned()]);
+    }
+    Ok(words)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,6 +193,18 @@ mod tests {
         for flags in [["--deterministic"].as_slice(), &["--guest"]] {
             let words = arguments(&[&["batching", "--cells", "fit"], flags].concat()).unwrap();
             assert!(words.windows(2).any(|pair| pair == ["--cells", "fit"]), "{words:?}");
+        }
+
+        // A sealed guest gets the programs that an experiment needs, and no others.
+        for (experiment, has_it) in
+            [("gammo-wan", true), ("mail-hints", false), ("zerohttpd-table", false)]
+        {
+            let words = arguments(&[experiment, "--deterministic"]).unwrap();
+            let netem = ["--kernel-module".to_owned(), "sch_netem".to_owned()];
+            assert_eq!(words.windows(2).any(|pair| pair == netem), has_it, "{words:?}");
+            assert_eq!(words.iter().any(|word| word.ends_with(":/bin/tc")), has_it, "{words:?}");
+            let has_redis = words.iter().any(|word| word.ends_with(":/bin/redis-server"));
+            assert_eq!(has_redis, experiment == "zerohttpd-table", "{words:?}");
         }
 
         // The experiment itself requires a sealed guest.
