@@ -42,7 +42,8 @@ impl KernelCalls {
     /// # Errors
     /// As above; when the process has ended.
     pub fn of_process(functions: &[String], pid: u32) -> anyhow::Result<Self> {
-        let threads = measure::threads(pid)?;
+        // Without functions nothing is counted, however many threads there are.
+        let threads = if functions.is_empty() { Vec::new() } else { measure::threads(pid)? };
         ensure!(threads.len() <= MAX_THREADS, "the server has more than {MAX_THREADS} threads");
         Self::of_threads(functions, &threads)
     }
@@ -107,6 +108,9 @@ mod tests {
     #[test]
     fn nothing_is_counted_without_functions() {
         assert!(KernelCalls::of_this_thread(&[]).unwrap().read().unwrap().is_empty());
+        // Not even the threads are: a process has no number 0.
+        assert!(KernelCalls::of_process(&[], 0).unwrap().read().unwrap().is_empty());
+        assert!(KernelCalls::of_process(&["sock_poll".to_owned()], 0).is_err());
     }
 
     #[test]
