@@ -13,8 +13,11 @@ pub fn check(data: &[u8]) {
         check_update(size, text);
     }
     let mut reader = EventReader::new(None);
-    let events: Vec<_> =
-        rest.chunks(size).flat_map(|piece| reader.read(piece).expect("it is short")).collect();
+    let events: Vec<_> = rest
+        .chunks(size)
+        .flat_map(|piece| reader.read(piece))
+        .map(|event| event.expect("it is short"))
+        .collect();
     let (expected, last_id) = read(rest);
     assert_eq!(events, expected, "in pieces of {size}: {}", rest.escape_ascii());
     assert_eq!(reader.last_id(), last_id);
@@ -33,8 +36,12 @@ fn check_update(size: usize, text: &str) {
     };
     let frame = Frame::event("urn:id", &publication);
     let mut reader = EventReader::new(None);
-    let events: Vec<_> =
-        frame.text().chunks(size).flat_map(|piece| reader.read(piece).expect("short")).collect();
+    let events: Vec<_> = frame
+        .text()
+        .chunks(size)
+        .flat_map(|piece| reader.read(piece))
+        .map(|event| event.expect("short"))
+        .collect();
     let mut data = content.replace("\r\n", "\n").replace('\r', "\n");
     if crate::planted() {
         // The planted fault: a line's end is lost.

@@ -16,12 +16,13 @@ pub struct Event {
     pub data: String,
 }
 
-/// The reason why a stream cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StreamError {
-    /// An event or a line is too long.
-    #[error("the server sends an event of more than {EVENT_BYTES} bytes")]
-    TooLong,
+/// An event, or a line of it, is longer than [`EVENT_BYTES`]. Its content was discarded; the events that follow are not
+/// affected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an event of more than {EVENT_BYTES} bytes was skipped (id {id:?})")]
+pub struct TooLongError {
+    /// As [`Event::id`].
+    pub id: String,
 }
 
 /// Reads a stream (HTML Standard §9.2.6), which may arrive in any pieces.
@@ -29,12 +30,16 @@ pub enum StreamError {
 pub struct EventReader {
     /// The start of a line whose end has not arrived.
     line: Vec<u8>,
+    /// This line is too long. The rest of it is discarded as it arrives.
+    line_is_cut: bool,
     /// The last byte was a CR: an LF that follows belongs to it.
     after_cr: bool,
     /// A line was read: a byte order mark is no longer possible.
     has_begun: bool,
     /// The incomplete event. Its data ends in LF.
     event: Event,
+    /// The incomplete event is too long, so its data is not stored.
+    is_too_long: bool,
     last_id: String,
     retry_ms: Option<u64>,
 }
@@ -61,11 +66,9 @@ impl EventReader {
         self.retry_ms
     }
 
-    /// Returns the events that `bytes` complete.
-    ///
-    /// # Errors
-    /// An event is longer than [`EVENT_BYTES`].
-    pub fn read(&mut self, mut bytes: &[u8]) -> Result<Vec<Event>, StreamError> {
+    /// Returns the events that `bytes` complete. An event that is too long is an error at its position. It has an
+    /// identifier like any other event, so a client that connects again does not get it twice.
+    pub fn read(&mut self, mut bytes: &[u8]) -> Vec<Result<Event, TooLongError>> {
         let mut events = Vec::new();
         while !bytes.is_empty() {
             if std::mem::take(&mut self.after_cr) && bytes[0] == b'\n' {
@@ -75,31 +78,39 @@ impl EventReader {
             let end = bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
             let part = &bytes[..end.unwrap_or(bytes.len())];
             if self.line.len() + part.len() > EVENT_BYTES {
-                return Err(StreamError::TooLong);
+                self.line_is_cut = true;
+                self.line = Vec::new();
+                self.discard();
             }
             let Some(end) = end else {
-                self.line.extend_from_slice(part);
+                if !self.line_is_cut {
+                    self.line.extend_from_slice(part);
+                }
                 break;
             };
             self.after_cr = bytes[end] == b'\r';
             bytes = &bytes[end + 1..];
+            if std::mem::take(&mut self.line_is_cut) {
+                self.has_begun = true;
+                continue;
+            }
             let line = if self.line.is_empty() {
                 part.to_vec()
             } else {
                 self.line.extend_from_slice(part);
                 std::mem::take(&mut self.line)
             };
-            events.extend(self.take(&line)?);
+            events.extend(self.take(&line));
         }
-        Ok(events)
+        events
     }
 
-    fn take(&mut self, mut line: &[u8]) -> Result<Option<Event>, StreamError> {
+    fn take(&mut self, mut line: &[u8]) -> Option<Result<Event, TooLongError>> {
         if !std::mem::replace(&mut self.has_begun, true) {
             line = bytes_without_mark(line);
         }
         if line.is_empty() {
-            return Ok(self.dispatch());
+            return self.dispatch();
         }
         let line = String::from_utf8_lossy(line);
         let (field, value) = line.split_once(':').unwrap_or((&line, ""));
@@ -110,25 +121,36 @@ impl EventReader {
             "retry" if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) => {
                 self.retry_ms = Some(value.parse().unwrap_or(u64::MAX));
             }
+            "data" if self.is_too_long => {}
             "data" => {
                 if self.event.data.len() + value.len() >= EVENT_BYTES {
-                    return Err(StreamError::TooLong);
+                    self.discard();
+                } else {
+                    self.event.data.push_str(value);
+                    self.event.data.push('\n');
                 }
-                self.event.data.push_str(value);
-                self.event.data.push('\n');
             }
             // A comment, such as a heartbeat, or an unknown field.
             _ => {}
         }
-        Ok(None)
+        None
+    }
+
+    /// Discards the data of the incomplete event, which is too long.
+    fn discard(&mut self) {
+        self.is_too_long = true;
+        self.event.data = String::new();
     }
 
     /// Returns the complete event. An event without data only sets the identifier.
-    fn dispatch(&mut self) -> Option<Event> {
+    fn dispatch(&mut self) -> Option<Result<Event, TooLongError>> {
         self.last_id.clone_from(&self.event.id);
         let next = Event { id: self.event.id.clone(), ..Event::default() };
         let mut event = std::mem::replace(&mut self.event, next);
-        event.data.pop().map(|_| event)
+        if std::mem::take(&mut self.is_too_long) {
+            return Some(Err(TooLongError { id: event.id }));
+        }
+        event.data.pop().map(|_| Ok(event))
     }
 }
 
@@ -150,7 +172,8 @@ mod tests {
             let events: Vec<_> = text
                 .as_bytes()
                 .chunks(pieces)
-                .flat_map(|piece| reader.read(piece).unwrap())
+                .flat_map(|piece| reader.read(piece))
+                .map(Result::unwrap)
                 .collect();
             assert_eq!(events, expected, "in pieces of {pieces}");
             assert_eq!(reader.retry_ms(), Some(50));
@@ -166,18 +189,50 @@ mod tests {
     fn a_reader_continues_after_an_event() {
         let mut reader = EventReader::new(Some("7"));
         assert_eq!(reader.last_id(), "7");
-        assert_eq!(reader.read(b"data: a\n\n").unwrap(), [event("7", "", "a")]);
+        assert_eq!(reader.read(b"data: a\n\n"), [Ok(event("7", "", "a"))]);
+    }
+
+    #[test]
+    fn an_event_that_is_too_long_is_skipped() {
+        let long = "x".repeat(EVENT_BYTES);
+        let half = &long[..EVENT_BYTES / 2];
+        for skipped in [
+            format!("id: 2\ndata: {long}\n\n"),
+            format!("data: {long}{long}\nid: 2\n\n"),
+            format!("data: {half}\nid: 2\ndata: {half}\ndata: more\n\n"),
+        ] {
+            let text = format!("id: 1\ndata: a\n\n{skipped}data: b\n\nid: 3\ndata: c\n\n");
+            let expected = [
+                Ok(event("1", "", "a")),
+                Err(TooLongError { id: "2".into() }),
+                Ok(event("2", "", "b")),
+                Ok(event("3", "", "c")),
+            ];
+            for pieces in [64 << 10, text.len()] {
+                let mut reader = EventReader::new(None);
+                let events: Vec<_> =
+                    text.as_bytes().chunks(pieces).flat_map(|piece| reader.read(piece)).collect();
+                assert!(events == expected, "in pieces of {pieces}");
+            }
+        }
+        // The longest event that is possible.
+        let mut reader = EventReader::new(None);
+        let text = format!("data:{}\n\n", &long[5..]);
+        assert!(reader.read(text.as_bytes()) == [Ok(event("", "", &long[5..]))]);
     }
 
     #[test]
     fn what_never_ends_is_not_kept() {
         let piece = vec![b'x'; 1 << 20];
-        let mut reader = EventReader::new(None);
-        let outcome = (0..32).find_map(|_| reader.read(&piece).err());
-        assert_eq!(outcome, Some(StreamError::TooLong));
         let line = [b"data:", &piece[..], b"\n"].concat();
-        let mut reader = EventReader::new(None);
-        let outcome = (0..32).find_map(|_| reader.read(&line).err());
-        assert_eq!(outcome, Some(StreamError::TooLong));
+        for endless in [piece, line] {
+            let mut reader = EventReader::new(None);
+            for _ in 0..32 {
+                assert_eq!(reader.read(&endless), []);
+                assert!(reader.line.len() + reader.event.data.len() <= EVENT_BYTES);
+            }
+            assert!(reader.is_too_long);
+            assert_eq!((reader.line.capacity(), reader.event.data.capacity()), (0, 0));
+        }
     }
 }

@@ -28,7 +28,7 @@ Examples:
 
 The command prints the content of each update, followed by a line feed. When the
 stream ends or the connection fails, it connects again and continues after the
-last update.
+last update. An update of more than 16 MiB is skipped, with a message.
 
 Exit status: 0 after --count updates, 1 if the hub refuses the subscription.";
 
@@ -165,7 +165,15 @@ impl Reader {
         connection.set_patience(SILENCE)?;
         let mut events = EventReader::new(self.last_id.as_deref());
         while let Some(content) = connection.content()? {
-            for event in events.read(&content)? {
+            for event in events.read(&content) {
+                let event = match event {
+                    Ok(event) => event,
+                    // Another attempt would get the same, and never reach the events behind it.
+                    Err(error) => {
+                        say(format_args!("pollux: {error}"));
+                        continue;
+                    }
+                };
                 if !self.print(&event)? {
                     return Ok(End::Reader);
                 }

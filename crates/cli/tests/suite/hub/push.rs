@@ -149,6 +149,36 @@ fn a_stream_may_have_any_framing() {
     }
 }
 
+/// Regression test: the command once fetched such an update again and again.
+#[test]
+fn an_update_that_is_too_long_is_skipped() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut command = Command::new(BINARY);
+    command.args(["subscribe", &url, "--topic", "a", "--count", "2"]).stdin(Stdio::null());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stream = accept(&listener);
+    form(&mut stream);
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
+    let long = "x".repeat((16 << 20) + 1);
+    let events = format!("id: 1\ndata: one\n\nid: 2\ndata: {long}\n\n");
+    // The command ends the connection, and this write fails, if it does not read on.
+    stream.get_mut().write_all(format!("{head}{events}").as_bytes()).unwrap();
+    drop(stream);
+    let mut stream = accept(&listener);
+    let mut request = String::new();
+    while !request.ends_with("\r\n\r\n") {
+        assert_ne!(stream.read_line(&mut request).unwrap(), 0, "{request}");
+    }
+    assert!(request.contains("\r\nLast-Event-ID: 2\r\n"), "{request}");
+    stream.get_mut().write_all(format!("{head}id: 3\ndata: three\n\n").as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{error}");
+    assert_eq!(output.stdout, b"one\nthree\n");
+    assert_eq!(error, "pollux: an event of more than 16777216 bytes was skipped (id \"2\")\n");
+}
+
 /// Regression test: the message once ended in a colon.
 #[test]
 fn an_answer_without_a_text_is_described() {
