@@ -1,11 +1,11 @@
 //! `pollux password`: prints a line for the password file of `pollux serve --basic-auth`.
 
-use crate::usage::UsageError;
+use crate::{print::print_all, usage::UsageError};
 use anyhow::Context as _;
 use pollux_server::config::{PASSWORD_BYTES_MAX, password_line};
 use rustix::termios::{self, LocalModes, OptionalActions};
 use std::{
-    io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _},
+    io::{self, BufRead as _, IsTerminal as _, Read as _},
     process::ExitCode,
 };
 
@@ -25,7 +25,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let password = read_password().context("standard input")?;
     let line = password_line(&args.name, &password).map_err(UsageError::new)?;
-    writeln!(io::stdout(), "{line}").context("standard output")?;
+    print_all(&format!("{line}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 

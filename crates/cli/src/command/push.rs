@@ -1,12 +1,15 @@
 //! `pollux push`.
 
 use super::tls_client::TrustArgs;
-use crate::hub_client::{Connection, HubAddress, authorization, describe};
+use crate::{
+    hub_client::{Connection, HubAddress, authorization, describe},
+    print::print_all,
+};
 use anyhow::{Context, bail, ensure};
 use pollux_hub::event_reader::EVENT_BYTES;
 use pollux_tls::ClientTrust;
 use std::{
-    io::{self, BufRead, Read as _, Write},
+    io::{self, BufRead, Read as _},
     path::PathBuf,
     process::ExitCode,
     thread,
@@ -143,10 +146,8 @@ impl Publisher {
                 answer.context("the hub may have published the update, which is not sent again")?;
             self.connection = Some(connection);
             match status {
-                200..=299 => {
-                    let mut stdout = io::stdout().lock();
-                    return writeln!(stdout, "{text}").context("standard output");
-                }
+                // Updates are published also if nobody reads their identifiers.
+                200..=299 => return print_all(&format!("{text}\n")),
                 429 => thread::sleep(Duration::from_secs(1)),
                 status => bail!(describe(status, &text)),
             }

@@ -125,6 +125,22 @@ fn a_reader_that_closes_the_pipe_ends_the_subscription() {
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }
 
+/// As in `pollux push URL --topic a | head -1`: all lines are published. Regression: the command ended with an error.
+#[test]
+fn a_reader_that_closes_the_pipe_ends_no_publisher() {
+    let (_directory, server) = serve(&[]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = push(&server, &["--topic", "a"]);
+    command.stdin(Stdio::piped()).stdout(writer).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"one\ntwo\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let reader = Reader::subscribe(&server, &["--topic", "a", "--last-event-id", "earliest"]);
+    assert_eq!([reader.line(), reader.line()], ["one", "two"]);
+}
+
 #[test]
 fn a_refusal_is_reported() {
     let (directory, server) = serve(&["--hub-max-update", "100"]);

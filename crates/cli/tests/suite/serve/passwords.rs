@@ -199,6 +199,14 @@ fn a_line_that_the_program_makes_is_accepted() {
         assert_eq!(refused.status.code(), Some(2), "{name} {input}");
         assert!(refused.stdout.is_empty());
     }
+    // Regression: a reader that has closed the pipe was an error.
+    fs::write(&users, "long secret\n").unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new(super::BINARY);
+    command.args(["password", "u"]).stdin(fs::File::open(&users).unwrap()).stdout(writer);
+    let unread = command.output().unwrap();
+    assert!(unread.status.success() && unread.stderr.is_empty(), "{unread:?}");
 }
 
 /// RFC 9111 §3.5, with a password required for every request.
