@@ -17,6 +17,7 @@ pub use crate::transport::tls::{OriginTls, Tls};
 pub use frontend::FrontendConfig;
 pub use guestbook::GuestbookConfig;
 pub use host::VirtualHost;
+pub(crate) use hub::KEY_BYTES_MAX;
 pub use pollux_tls::Certificates;
 
 use crate::config::{

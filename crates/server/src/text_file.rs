@@ -1,17 +1,13 @@
 //! Files of text that are read as a whole: configurations and passwords.
 
-use std::{fs, io, path::Path};
+use pollux_tls::read_operator_file;
+use std::{io, path::Path};
 
 /// Reads a UTF-8 file of at most `bytes_max` bytes.
 ///
 /// # Errors
-/// The errors of open(2) and read(2); also if the file is longer or is not UTF-8.
+/// The errors of [`read_operator_file`]; also if the file is not UTF-8.
 pub(crate) fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
-    use io::Read;
-    let mut text = String::new();
-    fs::File::open(path)?.take(bytes_max + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > bytes_max {
-        return Err(io::Error::other(format!("it is longer than {bytes_max} bytes")));
-    }
-    Ok(text)
+    let bytes = std::mem::take(&mut *read_operator_file(path, bytes_max)?);
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }

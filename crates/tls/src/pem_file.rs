@@ -1,14 +1,18 @@
 //! PEM files of operators: how they are read, and why one cannot be used.
 
+use crate::read_operator_file;
 use rustls::pki_types::pem;
-use std::{borrow::Cow, fs, io, path::Path};
+use std::{borrow::Cow, io, path::Path};
 use zeroize::Zeroizing;
+
+/// The maximum size of a PEM file. That of all authorities of a system has some 250 KB.
+const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Reads a file, without the byte order mark that some editors put in front: with it the parser would skip the first
 /// section without an error.
 pub(crate) fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-    let mut bytes = Zeroizing::new(fs::read(path)?);
+    let mut bytes = read_operator_file(path, FILE_BYTES_MAX)?;
     if bytes.starts_with(BYTE_ORDER_MARK) {
         drop(bytes.drain(..BYTE_ORDER_MARK.len()));
     }

@@ -7,6 +7,7 @@ mod cors;
 mod limits;
 mod logs;
 mod passwords;
+mod pipes;
 mod proxy_protocol;
 mod rtsig;
 mod rules;

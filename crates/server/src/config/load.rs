@@ -5,6 +5,7 @@ use crate::{
     config::{BasicAuth, LogTarget},
     text_file::read_text,
 };
+use pollux_tls::read_operator_file;
 use std::{
     collections::BTreeMap,
     fs, io,
@@ -242,12 +243,8 @@ impl Sources {
 
 /// Returns the text before the first byte of a file that is not UTF-8.
 fn valid_start(path: &Path) -> Option<String> {
-    use io::Read;
-    let mut bytes = Vec::new();
-    fs::File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-    let valid = bytes.utf8_chunks().next()?.valid().len();
-    bytes.truncate(valid);
-    String::from_utf8(bytes).ok()
+    let bytes = read_operator_file(path, FILE_BYTES_MAX).ok()?;
+    Some(bytes.utf8_chunks().next()?.valid().to_owned())
 }
 
 fn take_sites(table: &mut Table) -> Vec<Value> {

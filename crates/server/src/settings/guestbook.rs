@@ -4,9 +4,8 @@ use super::store_errors::StoreErrors;
 use crate::config::{Store, StoreConnections};
 use anyhow::{Context, ensure};
 use pollux_guestbook::{Template, limits};
+use pollux_tls::read_operator_file;
 use std::{
-    fs,
-    io::Read,
     path::PathBuf,
     sync::{Arc, OnceLock},
 };
@@ -96,13 +95,8 @@ impl GuestbookConfig {
     fn read_template(&self) -> anyhow::Result<Template> {
         let Some(path) = &self.template else { return Ok(Template::default()) };
         let what = || format!("the guestbook's template {}", path.display());
-        let mut text = Vec::new();
-        // One byte more than allowed is enough to notice a file that is too long; a device may
-        // never end.
-        let most = limits::TEMPLATE_BYTES as u64 + 1;
-        fs::File::open(path)
-            .and_then(|file| file.take(most).read_to_end(&mut text))
-            .with_context(what)?;
+        let most = limits::TEMPLATE_BYTES as u64;
+        let text = read_operator_file(path, most).with_context(what)?;
         Template::parse(&text).with_context(what)
     }
 }
@@ -110,6 +104,7 @@ impl GuestbookConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn paths_that_no_request_could_have_are_refused() {

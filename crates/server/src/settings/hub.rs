@@ -3,14 +3,18 @@
 use crate::config::{HubConfig, KeySource};
 use anyhow::Context;
 use pollux_hub::token::{KeyError, KeySet};
+use pollux_tls::read_operator_file;
 use std::path::PathBuf;
+
+/// The maximum size of a file with keys.
+pub(crate) const KEY_BYTES_MAX: u64 = 4 << 20;
 
 impl HubConfig {
     /// Reads the keys of subscribers and of publishers.
     pub(crate) fn read_keys(&self) -> anyhow::Result<(Option<KeySet>, Option<KeySet>)> {
         let read_with = |path: &PathBuf, parse: fn(&[u8]) -> Result<KeySet, KeyError>| {
             let named = || format!("the hub's key {}", path.display());
-            let text = std::fs::read(path).with_context(named)?;
+            let text = read_operator_file(path, KEY_BYTES_MAX).with_context(named)?;
             parse(&text).with_context(named)
         };
         let read = |path: &PathBuf| read_with(path, KeySet::parse);

@@ -3,9 +3,13 @@
 
 mod fetch;
 
-use crate::config::{HubConfig, KeySource};
+use crate::{
+    config::{HubConfig, KeySource},
+    settings::KEY_BYTES_MAX,
+};
 use anyhow::Context;
 use pollux_hub::token::KeySet;
+use pollux_tls::read_operator_file;
 use serde::{Deserialize, Serialize};
 use std::{
     fmt, fs,
@@ -105,7 +109,9 @@ impl KeyWatch {
                 Ok(state) if self.file == Some(state) => return None,
                 Ok(state) => {
                     self.file = Some(state);
-                    fs::read(path).with_context(|| path.display().to_string())
+                    read_operator_file(path, KEY_BYTES_MAX)
+                        .map(|mut bytes| std::mem::take(&mut *bytes))
+                        .with_context(|| path.display().to_string())
                 }
                 Err(error) if self.file.is_some() => {
                     // The error is reported once, not each second.
