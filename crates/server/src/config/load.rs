@@ -280,7 +280,9 @@ fn resolve(key: &str, text: &mut String, directory: &Path) {
     let is_special = key.ends_with("-log") && LogTarget::is_special(text);
     if is_special {
         // `syslog:SOCKET`, or `journald:SOCKET`; `syslog` and `-` have no path.
-        if let Some((daemon, path)) = text.split_once(':') {
+        if let Some((daemon, path)) = text.split_once(':')
+            && !path.is_empty()
+        {
             *text = format!("{daemon}:{}", join(path));
         }
     } else if PATHS.contains(&key) {

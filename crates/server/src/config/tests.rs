@@ -118,20 +118,30 @@ fn every_fault_has_its_place_and_a_way_out() {
     }
 }
 
-/// Regression: the check found no fault, and the server did not start.
+/// Regression: the check found no fault, and the server did not start. With such an origin, each request failed.
 #[test]
 fn the_path_of_a_socket_can_be_too_long() {
     let path = format!("/run/{}", "x".repeat(102));
     let site = "[[site]]\nroot = \"x\"\n";
-    for (key, value) in [
-        ("control", format!("\"{path}\"")),
-        ("admin", format!("\"unix:{path}\"")),
-        ("listen", format!("[\"unix:{path}\"]")),
+    let hub = "[hub]\nanonymous = true\npublish-anonymous = true\n";
+    for (before, line, behind) in [
+        ("", format!("control = \"{path}\""), site),
+        ("", format!("admin = \"unix:{path}\""), site),
+        ("", format!("listen = [\"unix:{path}\"]"), site),
+        ("", format!("access-log = \"syslog:{path}\""), site),
+        ("", format!("slow-log = \"journald:{path}\""), site),
+        (site, format!("origin = [\"unix:{path}\"]"), ""),
+        (site, format!("origin = [\"/a=unix:{path}\"]"), ""),
+        (site, format!("handover = [\"/a=unix:{path}\"]"), ""),
+        ("[[site]]\nguestbook = \"/g\"\n", format!("store = \"unix://{path}\""), ""),
+        (hub, format!("store = \"unix://{path}\""), ""),
     ] {
-        Config::parse("p", &format!("{key} = {value}\n{site}")).unwrap().validate().unwrap();
-        let longer = value.replace(&path, &format!("{path}y"));
-        let shown = faults(&format!("{key} = {longer}\n{site}"));
-        assert!(shown.starts_with("p.toml:1:") && shown.contains("at most 107 bytes"), "{shown}");
+        let text = format!("{before}{line}\n{behind}");
+        Config::parse("p", &text).unwrap().validate().unwrap();
+        let shown = faults(&text.replace(&path, &format!("{path}y")));
+        let number = before.lines().count() + 1;
+        assert!(shown.starts_with(&format!("p.toml:{number}:")), "{shown}");
+        assert!(shown.contains("107 bytes"), "{shown}");
     }
 }
 

@@ -5,6 +5,19 @@ use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 /// The maximum length of the path of a UNIX socket in bytes (unix(7)).
 pub(crate) const SOCKET_PATH_BYTES: usize = 107;
 
+/// Parses the path of a UNIX socket. The kernel refuses a longer path at each connect(2), bind(2) or sendto(2).
+pub(super) fn socket_path(path: &str) -> Result<PathBuf, String> {
+    if path.is_empty() {
+        Err("expected a path after the colon".into())
+    } else if path.contains('\0') {
+        Err("the path of a socket has no NUL".into())
+    } else if path.len() > SOCKET_PATH_BYTES {
+        Err(format!("the path of a socket has at most {SOCKET_PATH_BYTES} bytes"))
+    } else {
+        Ok(path.into())
+    }
+}
+
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {

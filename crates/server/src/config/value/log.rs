@@ -1,6 +1,7 @@
 //! The targets and the formats of log lines.
 
-use std::{convert::Infallible, fmt, path::PathBuf, str::FromStr, time::Duration};
+use super::listen::socket_path;
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 /// The maximum number of fields in a line of JSON.
 const FIELDS_MAX: usize = 64;
@@ -32,16 +33,16 @@ impl LogTarget {
 }
 
 impl FromStr for LogTarget {
-    type Err = Infallible;
+    type Err = String;
 
     /// Parses `-`, `syslog[:PATH]`, `journald[:PATH]` or the path of a file.
-    fn from_str(text: &str) -> Result<Self, Infallible> {
+    fn from_str(text: &str) -> Result<Self, String> {
         Ok(match text.split_once(':') {
             _ if text == "-" => Self::Stdout,
             _ if text == "syslog" => Self::Syslog(SYSLOG.into()),
             _ if text == "journald" => Self::Journald(JOURNALD.into()),
-            Some(("syslog", path)) => Self::Syslog(path.into()),
-            Some(("journald", path)) => Self::Journald(path.into()),
+            Some(("syslog", path)) => Self::Syslog(socket_path(path)?),
+            Some(("journald", path)) => Self::Journald(socket_path(path)?),
             _ => Self::File(text.into()),
         })
     }

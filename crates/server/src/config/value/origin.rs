@@ -1,6 +1,6 @@
 //! Origins, and the processes that connections are handed over to.
 
-use super::listen::SOCKET_PATH_BYTES;
+use super::listen::socket_path;
 use pollux_http::host::Authority;
 use pollux_tls::ServerName;
 use std::{fmt, net::IpAddr, path::PathBuf, str::FromStr};
@@ -111,13 +111,8 @@ impl FromStr for HandoverConfig {
             _ => (None, text),
         };
         match rest.strip_prefix("unix:") {
-            Some(path) if path.len() > SOCKET_PATH_BYTES => {
-                Err(format!("the path is longer than {SOCKET_PATH_BYTES} bytes"))
-            }
-            Some(path) if !path.is_empty() && !path.contains('\0') => {
-                Ok(Self { prefix, path: path.into() })
-            }
-            _ => Err(WANTED.into()),
+            Some(path) => Ok(Self { prefix, path: socket_path(path)? }),
+            None => Err(WANTED.into()),
         }
     }
 }
@@ -128,10 +123,7 @@ impl FromStr for Origin {
     /// Parses `http://HOST[:PORT]`, `https://HOST[:PORT]` or `unix:PATH`.
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
-            return match path {
-                "" => Err("unix: expected a path after it".into()),
-                path => Ok(Self::Unix(path.into())),
-            };
+            return socket_path(path).map(Self::Unix);
         }
         let (is_tls, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
             (Some(rest), _) => (true, rest),
