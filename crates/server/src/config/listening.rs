@@ -1,7 +1,7 @@
 //! Checks the addresses of a configuration.
 
 use super::{Config, Key, validate::Faults};
-use crate::config::{Accepting, Listen, SOCKET_PATH_BYTES};
+use crate::config::{Listen, SOCKET_PATH_BYTES};
 
 impl Config {
     /// Checks the addresses of all listeners, and how workers accept from them.
@@ -54,31 +54,10 @@ impl Config {
             "add an address with a port to `listen` (--listen), or leave out `redirect-http`",
         );
         let Some(way) = self.accept.as_ref().map(|way| way.value) else { return };
-        let key = [Key::Name("accept")];
-        let can_block =
-            matches!(&self.listen[..], [one] if !matches!(one.value, Listen::Passed(_)));
-        faults.check(
-            self.architecture.value.has_pool(),
-            &key,
-            &format!(
-                "the architecture {} has no pool that could share a listener",
-                self.architecture
-            ),
-            "leave out `accept`, or use the architecture preforked or prethreaded",
-        );
-        faults.check(
-            way != Accepting::Blocking || can_block,
-            &key,
-            "a worker can block on one listener only, and on none of systemd",
-            "listen on one address only, or use accept = \"exclusive\"",
-        );
-        faults.check(
-            way != Accepting::Reuseport
-                || self.listen.iter().all(|one| matches!(one.value, Listen::Tcp(_))),
-            &key,
-            "the kernel cannot distribute connections among UNIX sockets, or those of systemd (SO_REUSEPORT)",
-            "listen on TCP addresses only, or use accept = \"exclusive\"",
-        );
+        let listeners = self.listen.iter().map(|one| &one.value);
+        for (message, advice) in way.faults(self.architecture.value, listeners) {
+            faults.check(false, &[Key::Name("accept")], &message, advice);
+        }
     }
 }
 

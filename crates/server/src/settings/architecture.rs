@@ -2,8 +2,7 @@
 
 use super::Settings;
 use crate::config::{
-    Accepting, Architecture, Discipline, Listen, MechanismChoice, ONLY_FILES, POOL_DEFAULT,
-    POOL_MAX,
+    Accepting, Architecture, Discipline, MechanismChoice, ONLY_FILES, POOL_DEFAULT, POOL_MAX,
 };
 
 impl Settings {
@@ -88,7 +87,7 @@ impl Settings {
     /// By default a pool blocks in accept(2), which costs least when connections are short (claim
     /// A-accept of the experiment `zerohttpd-static`).
     pub(crate) fn way_to_accept(&self) -> Accepting {
-        let by_default = if self.architecture.has_pool() && self.can_block_in_accept() {
+        let by_default = if self.architecture.has_pool() && Accepting::can_block(&self.listen) {
             Accepting::Blocking
         } else {
             Accepting::Exclusive
@@ -96,43 +95,57 @@ impl Settings {
         self.accepting.unwrap_or(by_default)
     }
 
-    /// Returns whether workers can block in accept(2). They cannot block on two listeners. Only a listener that
-    /// is shut down lets them go at a stop, and one that systemd has passed must serve the next server, too.
-    fn can_block_in_accept(&self) -> bool {
-        matches!(&self.listen[..], [Listen::Tcp(_) | Listen::Unix(_)])
-    }
-
     /// Checks that workers can get their connections in the configured way.
     fn check_accepting(&self) -> anyhow::Result<()> {
-        use anyhow::ensure;
-        let (name, Some(way)) = (self.architecture, self.accepting) else { return Ok(()) };
-        ensure!(
-            name.has_pool(),
-            "--accept: --architecture {name} has no pool whose workers could share a listener; \
-             preforked and prethreaded have one"
-        );
-        let is_shared = |listen: &Listen| !matches!(listen, Listen::Tcp(_));
-        ensure!(
-            way != Accepting::Blocking || self.can_block_in_accept(),
-            "--accept blocking: a worker can block on one listener only, and on none of systemd: say \
-             --listen once, with an address, or --accept exclusive"
-        );
-        ensure!(
-            way != Accepting::Reuseport || !self.listen.iter().any(is_shared),
-            "--accept reuseport: UNIX sockets, and those of systemd, cannot be shared out by the kernel \
-             (SO_REUSEPORT): listen on TCP addresses alone, or say --accept exclusive"
-        );
-        Ok(())
+        let Some(way) = self.accepting else { return Ok(()) };
+        match way.faults(self.architecture, &self.listen).first() {
+            Some((message, advice)) => anyhow::bail!("--accept: {message}: {advice}"),
+            None => Ok(()),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::{
-        config::{Architecture, HubConfig},
+        config::{Accepting, Architecture, Config, HubConfig},
         settings::{FrontendConfig, Settings},
     };
     use std::sync::Arc;
+
+    /// A program that uses the crate gets the words of the configuration file.
+    #[test]
+    fn settings_and_files_permit_the_same_ways_to_accept() {
+        let architectures = ["event", "forking", "threaded", "preforked", "prethreaded"];
+        let ways = ["blocking", "exclusive", "reuseport", "mutex"];
+        let listeners: [&[&str]; 5] =
+            [&[":0"], &[":0", ":0"], &["unix:/a"], &["systemd"], &[":0", "systemd:a"]];
+        let mut refused = 0;
+        for (architecture, way, listen) in architectures.into_iter().flat_map(|architecture| {
+            ways.into_iter()
+                .flat_map(move |way| listeners.map(|listen| (architecture, way, listen)))
+        }) {
+            let text = format!(
+                "architecture = \"{architecture}\"\naccept = \"{way}\"\nlisten = {listen:?}\n\
+                 [[site]]\nroot = \".\"\n"
+            );
+            let faults = Config::parse("p", &text).unwrap().validate().err().unwrap_or_default();
+            let mut settings = Settings::new(".");
+            settings.architecture = architecture.parse().unwrap();
+            settings.accepting = Some(way.parse::<Accepting>().unwrap());
+            settings.listen = listen.iter().map(|one| one.parse().unwrap()).collect();
+            match (settings.check(), faults.first()) {
+                (Ok(()), None) => {}
+                (Err(error), Some(fault)) => {
+                    let error = error.to_string();
+                    assert!(error.contains(&fault.message), "{text}: {error}");
+                    refused += 1;
+                }
+                (found, fault) => panic!("{text}: {found:?}, {fault:?}"),
+            }
+        }
+        assert_eq!(refused, 3 * 4 * 5 + 2 * (3 + 3));
+    }
 
     #[test]
     fn services_that_need_event_loops_are_refused_elsewhere() {

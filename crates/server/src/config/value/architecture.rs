@@ -1,5 +1,6 @@
 //! How a server waits for clients: the architecture, the mechanism, and how workers get connections.
 
+use super::Listen;
 use pollux_event::MechanismSpec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,49 @@ pub enum Accepting {
     Reuseport,
     /// One worker holds a lock and waits for a connection; the others wait for the lock.
     Mutex,
+}
+
+impl Accepting {
+    /// Returns whether workers can block in accept(2). They cannot block on two listeners. Only a listener that
+    /// is shut down lets them go at a stop, and one that systemd has passed must serve the next server, too.
+    pub(crate) fn can_block<'a>(listeners: impl IntoIterator<Item = &'a Listen>) -> bool {
+        let mut listeners = listeners.into_iter();
+        matches!(
+            (listeners.next(), listeners.next()),
+            (Some(Listen::Tcp(_) | Listen::Unix(_)), None)
+        )
+    }
+
+    /// Returns why the workers of `architecture` cannot get the connections of `listeners` in this way, each reason with
+    /// its remedy.
+    pub(crate) fn faults<'a>(
+        self,
+        architecture: Architecture,
+        listeners: impl IntoIterator<Item = &'a Listen> + Clone,
+    ) -> Vec<(String, &'static str)> {
+        let mut faults = Vec::new();
+        if !architecture.has_pool() {
+            faults.push((
+                format!("the architecture {architecture} has no pool that could share a listener"),
+                "leave out `accept`, or use the architecture preforked or prethreaded",
+            ));
+        }
+        if self == Self::Blocking && !Self::can_block(listeners.clone()) {
+            faults.push((
+                "a worker can block on one listener only, and on none of systemd".into(),
+                "listen on one address only, or use accept = \"exclusive\"",
+            ));
+        }
+        let is_tcp = |listener: &Listen| matches!(listener, Listen::Tcp(_));
+        if self == Self::Reuseport && !listeners.into_iter().all(is_tcp) {
+            faults.push((
+                "the kernel cannot distribute connections among UNIX sockets, or those of systemd (SO_REUSEPORT)"
+                    .into(),
+                "listen on TCP addresses only, or use accept = \"exclusive\"",
+            ));
+        }
+        faults
+    }
 }
 
 /// The default number of workers in a pool. It limits how many clients are served at the same time,
