@@ -57,7 +57,7 @@ pub struct Handshake {
     hello: Option<ClientHello>,
     /// Whether the peer has sent change_cipher_spec: behind it the records of TLS 1.2 are encrypted.
     has_changed_cipher: bool,
-    /// The number of bytes of early data that were skipped.
+    /// The number of bytes of early data that were skipped, and of the records without content among them.
     skipped: usize,
 }
 

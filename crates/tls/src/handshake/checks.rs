@@ -18,9 +18,9 @@ use crate::{
 };
 use rustls::ProtocolVersion;
 
-/// How many bytes of early data are skipped: as many as a full record has. Servers that accept early data permit 2^14
-/// bytes.
-const EARLY_DATA_MAX: usize = RECORD_MAX;
+/// How many bytes of early data are skipped: as many as a full record has, and as servers that accept early data permit.
+/// As there, headers, types and tags do not count (RFC 8446 §4.2.10), so a client may divide its data as it likes.
+const EARLY_DATA_MAX: usize = PLAINTEXT_MAX;
 /// The half of a nonce in front of a ciphertext of AES-GCM in TLS 1.2 (RFC 5288 §3).
 const EXPLICIT_NONCE_LEN: usize = 8;
 
@@ -117,7 +117,9 @@ impl Handshake {
                     break;
                 }
             }
-            self.skipped += next;
+            // Padding cannot be told from content. Records without content are counted too: their number is limited.
+            let content_len = next.saturating_sub(HEADER_LEN + 1 + TAG_LEN);
+            self.skipped += content_len.max(1);
             if self.skipped > EARLY_DATA_MAX {
                 let alert = if opener.is_some() { BAD_RECORD_MAC } else { UNEXPECTED_MESSAGE };
                 return Err(Fault::Refused(alert, "too much early data"));
