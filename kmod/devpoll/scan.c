@@ -107,6 +107,12 @@ static int dp_scan_range(struct dp_set *set, struct dp_sink *sink, poll_table *a
 	xas_for_each(&cursor, entry, to) {
 		if (entry->hooked && list_empty(&entry->link)) {
 			set->statistics.ds_skipped++;
+			/* Nearly all entries of a large table may be skipped. */
+			if (unlikely(need_resched())) {
+				rcu_read_unlock();
+				cond_resched();
+				rcu_read_lock();
+			}
 			continue;
 		}
 		rcu_read_unlock();

@@ -7,6 +7,8 @@
 #include <sys/syscall.h>
 
 #define DUPLICATES 60000
+/* Entries without a hint cost a scan of the table ten times less than entries that it examines. */
+#define SKIPPED 120000
 /*
  * A call with so many entries takes tens of milliseconds under emulation, and a time slice of the
  * scheduler takes three. Before the module called the scheduler in its loops, other tasks got one
@@ -17,11 +19,11 @@
 #define CALLS 50
 
 /* Opens the same file under many numbers. */
-static struct pollfd *duplicates(int fd)
+static struct pollfd *duplicates(int fd, int count)
 {
-	struct pollfd *fds = calloc(DUPLICATES, sizeof(*fds));
+	struct pollfd *fds = calloc(count, sizeof(*fds));
 
-	for (int i = 0; i < DUPLICATES; i++)
+	for (int i = 0; i < count; i++)
 		fds[i] = (struct pollfd){ OK(dup(fd)), POLLIN, 0 };
 	return fds;
 }
@@ -88,7 +90,7 @@ TEST(fairness_of_a_wait_that_finds_much)
 	long turns = 0;
 
 	raise_descriptor_limit(DUPLICATES + 1000);
-	fds = duplicates(pair.a);
+	fds = duplicates(pair.a, DUPLICATES);
 	CHECK_EQ(write(set, fds, DUPLICATES * sizeof(*fds)), DUPLICATES * sizeof(*fds));
 	make_readable(pair.b);
 	/*
@@ -98,6 +100,32 @@ TEST(fairness_of_a_wait_that_finds_much)
 	rival = compete();
 	for (int call = 0; call < CALLS && turns < TURNS; call++)
 		turns = turns_given(set, DP_POLL, fds, DUPLICATES, DUPLICATES);
+	compete_no_more(rival);
+	if (turns < TURNS)
+		test_fail(__FILE__, __LINE__, "others had %ld turns during the call", turns);
+}
+
+/* Regression: a scan of the table called the scheduler only behind entries that it examined. */
+TEST(fairness_of_a_table_scan_that_skips_much)
+{
+	struct pair pair = unix_pair(SOCK_STREAM);
+	struct pollfd *fds, found;
+	struct dvpoll_statistics before;
+	pthread_t rival;
+	int set = set_open_with(DP_OPTION_TABLE);
+	long turns = 0;
+
+	raise_descriptor_limit(SKIPPED + 1000);
+	fds = duplicates(pair.a, SKIPPED);
+	CHECK_EQ(write(set, fds, SKIPPED * sizeof(*fds)), SKIPPED * sizeof(*fds));
+	/* New entries are examined once. */
+	CHECK_EQ(OK(set_poll(set, &found, 1, 0)), 0);
+	before = set_statistics(set);
+	CHECK_EQ(OK(set_poll(set, &found, 1, 0)), 0);
+	CHECK_EQ(set_statistics(set).ds_skipped - before.ds_skipped, SKIPPED);
+	rival = compete();
+	for (int call = 0; call < CALLS && turns < TURNS; call++)
+		turns = turns_given(set, DP_POLL, &found, 1, 0);
 	compete_no_more(rival);
 	if (turns < TURNS)
 		test_fail(__FILE__, __LINE__, "others had %ld turns during the call", turns);
@@ -113,7 +141,7 @@ TEST(fairness_of_a_hinting_poll_that_forgets_much)
 	long turns = 0;
 
 	raise_descriptor_limit(DUPLICATES + 1000);
-	fds = duplicates(pair.a);
+	fds = duplicates(pair.a, DUPLICATES);
 	wait.dp_fds = fds;
 	rival = compete();
 	for (int call = 0; call < CALLS && turns < TURNS; call++) {
