@@ -72,12 +72,14 @@ mod tests {
         let writer = thread::spawn(move || {
             let mut pipe = OpenOptions::new().write(true).open(to).unwrap();
             pipe.write_all(b"one").unwrap();
+            // The reader finds an empty pipe that still has a writer.
             thread::sleep(Duration::from_millis(50));
             pipe.write_all(b" two").unwrap();
         });
         let bytes = loop {
             match read_operator_file(&path, 10) {
                 Ok(bytes) => break bytes,
+                // The writer has not opened the pipe yet, which no event announces.
                 Err(_) => thread::sleep(PAUSE),
             }
         };
