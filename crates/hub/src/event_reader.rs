@@ -2,8 +2,10 @@
 
 use pollux_http::text::bytes_without_mark;
 
-/// The maximum length of one event, and of one line, in bytes: a client must not store more.
+/// The maximum length of the data of one event in bytes: a client must not store more.
 pub const EVENT_BYTES: usize = 16 << 20;
+/// The maximum length of one line: as much data, behind the name of its field.
+const LINE_BYTES: usize = EVENT_BYTES + "data: ".len();
 
 /// An event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,7 +18,7 @@ pub struct Event {
     pub data: String,
 }
 
-/// An event, or a line of it, is longer than [`EVENT_BYTES`]. Its content was discarded; the events that follow are not
+/// The data of an event is longer than [`EVENT_BYTES`], or another line of it is. Its content was discarded; the events that follow are not
 /// affected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event of more than {EVENT_BYTES} bytes was skipped (id {id:?})")]
@@ -67,7 +69,8 @@ impl EventReader {
     }
 
     /// Returns the events that `bytes` complete. An event that is too long is an error at its position. It has an
-    /// identifier like any other event, so a client that connects again does not get it twice.
+    /// identifier like any other event, so a client that connects again does not get it twice, unless the line that is too
+    /// long is that of the identifier.
     pub fn read(&mut self, mut bytes: &[u8]) -> Vec<Result<Event, TooLongError>> {
         let mut events = Vec::new();
         while !bytes.is_empty() {
@@ -77,7 +80,7 @@ impl EventReader {
             }
             let end = bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
             let part = &bytes[..end.unwrap_or(bytes.len())];
-            if self.line.len() + part.len() > EVENT_BYTES {
+            if self.line.len() + part.len() > LINE_BYTES {
                 self.line_is_cut = true;
                 self.line = Vec::new();
                 self.discard();
@@ -123,7 +126,7 @@ impl EventReader {
             }
             "data" if self.is_too_long => {}
             "data" => {
-                if self.event.data.len() + value.len() >= EVENT_BYTES {
+                if self.event.data.len() + value.len() > EVENT_BYTES {
                     self.discard();
                 } else {
                     self.event.data.push_str(value);
@@ -197,9 +200,9 @@ mod tests {
         let long = "x".repeat(EVENT_BYTES);
         let half = &long[..EVENT_BYTES / 2];
         for skipped in [
-            format!("id: 2\ndata: {long}\n\n"),
+            format!("id: 2\ndata: {long}x\n\n"),
             format!("data: {long}{long}\nid: 2\n\n"),
-            format!("data: {half}\nid: 2\ndata: {half}\ndata: more\n\n"),
+            format!("data: {half}\nid: 2\ndata: {half}\n\n"),
         ] {
             let text = format!("id: 1\ndata: a\n\n{skipped}data: b\n\nid: 3\ndata: c\n\n");
             let expected = [
@@ -217,8 +220,11 @@ mod tests {
         }
         // The longest event that is possible.
         let mut reader = EventReader::new(None);
-        let text = format!("data:{}\n\n", &long[5..]);
-        assert!(reader.read(text.as_bytes()) == [Ok(event("", "", &long[5..]))]);
+        let expected = [Ok(event("", "", &long))];
+        assert!(reader.read(format!("data: {long}\n\n").as_bytes()) == expected);
+        // With the line feed between its lines it is as long.
+        let text = format!("data: {half}\ndata: {}\n\n", &half[1..]);
+        assert!(reader.read(text.as_bytes())[0].as_ref().unwrap().data.len() == EVENT_BYTES);
     }
 
     #[test]
@@ -229,7 +235,7 @@ mod tests {
             let mut reader = EventReader::new(None);
             for _ in 0..32 {
                 assert_eq!(reader.read(&endless), []);
-                assert!(reader.line.len() + reader.event.data.len() <= EVENT_BYTES);
+                assert!(reader.line.len() + reader.event.data.len() <= LINE_BYTES);
             }
             assert!(reader.is_too_long);
             assert_eq!((reader.line.capacity(), reader.event.data.capacity()), (0, 0));

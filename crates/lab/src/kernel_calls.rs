@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn nothing_is_counted_without_functions() {
         assert!(KernelCalls::of_this_thread(&[]).unwrap().read().unwrap().is_empty());
-        // Not even the threads are: a process has no number 0.
+        // Its threads are not listed either: no process has the number 0, so that would fail.
         assert!(KernelCalls::of_process(&[], 0).unwrap().read().unwrap().is_empty());
         assert!(KernelCalls::of_process(&["sock_poll".to_owned()], 0).is_err());
     }

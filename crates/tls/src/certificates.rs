@@ -446,7 +446,8 @@ fn is_encrypted(pem: &[u8]) -> bool {
 fn versions(sources: &[Source]) -> Vec<Option<Version>> {
     use std::os::unix::fs::MetadataExt as _;
     let version = |path: &Path| {
-        let metadata = fs::metadata(path).ok()?;
+        // A pipe is read once, at the start: it has nothing more.
+        let metadata = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
         Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
     };
     let files = sources.iter().map(|source| &source.files);

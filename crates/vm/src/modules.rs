@@ -39,8 +39,9 @@ fn resolve(dep: &str, builtin: &str, names: &[&str]) -> anyhow::Result<Vec<Strin
         .collect();
     let mut order: Vec<String> = Vec::new();
     for name in names {
-        let Some((path, needs)) = modules.get(&name.replace('-', "_")) else {
-            if builtin.lines().any(|path| module_name(path) == *name) {
+        let usual = name.replace('-', "_");
+        let Some((path, needs)) = modules.get(&usual) else {
+            if builtin.lines().any(|path| module_name(path) == usual) {
                 continue;
             }
             bail!("the guest kernel has no module {name}, neither loadable nor built in");

@@ -12,7 +12,7 @@ use crate::{
     qemu::{self, Forward, Machine, Mips},
     sealed::{self, SealedGuest},
 };
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use std::{
     env,
     ffi::{OsStr, OsString},
@@ -255,6 +255,9 @@ fn initramfs(
         let separator = if parameters.is_empty() { "" } else { " " };
         config.set(key, format!("/{inside}{separator}{parameters}"))
     };
+    if let (None, Some(name)) = (&kernel.modules, options.kernel_modules.first()) {
+        bail!("this kernel has no loadable modules, so {name} cannot be loaded");
+    }
     if let Some(directory) = &kernel.modules {
         let mut needed = modules::NEEDED.to_vec();
         if !options.forwards.is_empty() {

@@ -170,7 +170,7 @@ impl Reader {
                     Ok(event) => event,
                     // Another attempt would get the same, and never reach the events behind it.
                     Err(error) => {
-                        say(format_args!("pollux: {error}"));
+                        say(format_args!("{error}"));
                         continue;
                     }
                 };

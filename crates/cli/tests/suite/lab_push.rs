@@ -92,8 +92,8 @@ fn updates_reach_one_one_in_a_hundred_and_all() {
     assert_eq!(measured, 4);
 }
 
-/// The subscribers have no token, so the hub sends them no private update, however fast the machine is. Regression: they
-/// had to be slower than the publisher, which a busy machine did not guarantee.
+/// The subscribers have no token, so the hub sends them no private update, however fast the machine is. Before, the
+/// test needed subscribers that are slower than the publisher, which a busy machine did not guarantee.
 #[test]
 fn a_run_that_loses_deliveries_does_not_count() {
     let text = tiny(&["epoll-et"], "[60]");

@@ -5,11 +5,11 @@ use crate::{
     config::{BasicAuth, LogTarget},
     text_file::read_text,
 };
-use pollux_tls::read_operator_file;
 use std::{
     collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
+    string::FromUtf8Error,
 };
 use toml::{
     Table, Value,
@@ -117,7 +117,7 @@ impl Sources {
         }
         let text = read_text(path, FILE_BYTES_MAX).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => {
-                let valid = valid_start(path).unwrap_or_default();
+                let valid = valid_start(&error).unwrap_or_default();
                 let line = valid.matches('\n').count() + 1;
                 let message = format!("line {line} is not UTF-8");
                 let mut fault = Fault::at(&[], message, "save the file with the encoding UTF-8");
@@ -241,10 +241,10 @@ impl Sources {
     }
 }
 
-/// Returns the text before the first byte of a file that is not UTF-8.
-fn valid_start(path: &Path) -> Option<String> {
-    let bytes = read_operator_file(path, FILE_BYTES_MAX).ok()?;
-    Some(bytes.utf8_chunks().next()?.valid().to_owned())
+/// Returns the text before the first byte that is not UTF-8, from the error of [`read_text`].
+fn valid_start(error: &io::Error) -> Option<String> {
+    let error = error.get_ref()?.downcast_ref::<FromUtf8Error>()?;
+    Some(error.as_bytes().utf8_chunks().next()?.valid().to_owned())
 }
 
 fn take_sites(table: &mut Table) -> Vec<Value> {

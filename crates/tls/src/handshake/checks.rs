@@ -19,7 +19,8 @@ use crate::{
 use rustls::ProtocolVersion;
 
 /// How many bytes of early data are skipped: as many as a full record has, and as servers that accept early data permit.
-/// As there, headers, types and tags do not count (RFC 8446 §4.2.10), so a client may divide its data as it likes.
+/// As there, headers, types and tags do not count (RFC 8446 §4.2.10), so a client may divide its data into records of any
+/// size for which HANDSHAKE_TOTAL_MAX leaves room.
 const EARLY_DATA_MAX: usize = PLAINTEXT_MAX;
 /// The half of a nonce in front of a ciphertext of AES-GCM in TLS 1.2 (RFC 5288 §3).
 const EXPLICIT_NONCE_LEN: usize = 8;

@@ -139,6 +139,9 @@ fn needs(experiment: &Experiment) -> anyhow::Result<Vec<String>> {
     if experiment.redis.is_some() {
         words.extend(carry(&redis::program("redis-server")?, "redis-server"));
         words.extend(carry(&process::find_taskset()?, "taskset"));
+        if experiment.variant.iter().any(|variant| variant.redis_benchmark.is_some()) {
+            words.extend(carry(&redis::program("redis-benchmark")?, "redis-benchmark"));
+        }
         words.extend(["--memory".to_owned(), REDIS_MEMORY.to_owned()]);
     }
     Ok(words)
@@ -196,15 +199,23 @@ mod tests {
         }
 
         // A sealed guest gets the programs that an experiment needs, and no others.
-        for (experiment, has_it) in
-            [("gammo-wan", true), ("mail-hints", false), ("zerohttpd-table", false)]
-        {
+        let programs = ["tc", "redis-server", "redis-benchmark"];
+        for (experiment, wanted) in [
+            ("mail-hints", &[][..]),
+            ("gammo-wan", &["tc"]),
+            ("zerohttpd-table", &["redis-server"]),
+            ("guestbook-redis", &["redis-server", "redis-benchmark"]),
+        ] {
             let words = arguments(&[experiment, "--deterministic"]).unwrap();
+            let has = |program: &&str| {
+                let end = format!(":/bin/{program}");
+                words.iter().any(|word| word.ends_with(&end))
+            };
+            let carried: Vec<&str> = programs.into_iter().filter(has).collect();
+            assert_eq!(carried, wanted, "{words:?}");
             let netem = ["--kernel-module".to_owned(), "sch_netem".to_owned()];
-            assert_eq!(words.windows(2).any(|pair| pair == netem), has_it, "{words:?}");
-            assert_eq!(words.iter().any(|word| word.ends_with(":/bin/tc")), has_it, "{words:?}");
-            let has_redis = words.iter().any(|word| word.ends_with(":/bin/redis-server"));
-            assert_eq!(has_redis, experiment == "zerohttpd-table", "{words:?}");
+            let has_netem = words.windows(2).any(|pair| pair == netem);
+            assert_eq!(has_netem, experiment == "gammo-wan", "{words:?}");
         }
 
         // The experiment itself requires a sealed guest.

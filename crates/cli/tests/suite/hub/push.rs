@@ -176,7 +176,7 @@ fn an_update_that_is_too_long_is_skipped() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{error}");
     assert_eq!(output.stdout, b"one\nthree\n");
-    assert_eq!(error, "pollux: an event of more than 16777216 bytes was skipped (id \"2\")\n");
+    assert_eq!(error, "an event of more than 16777216 bytes was skipped (id \"2\")\n");
 }
 
 /// Regression test: the message once ended in a colon.

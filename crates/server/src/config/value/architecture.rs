@@ -68,7 +68,7 @@ impl Accepting {
         if self == Self::Blocking && !Self::can_block(listeners.clone()) {
             faults.push((
                 "a worker can block on one listener only, and on none of systemd".into(),
-                "listen on one address only, or use accept = \"exclusive\"",
+                "listen on one address only, which is not systemd's, or accept in the way \"exclusive\"",
             ));
         }
         let is_tcp = |listener: &Listen| matches!(listener, Listen::Tcp(_));
@@ -76,7 +76,7 @@ impl Accepting {
             faults.push((
                 "the kernel cannot distribute connections among UNIX sockets, or those of systemd (SO_REUSEPORT)"
                     .into(),
-                "listen on TCP addresses only, or use accept = \"exclusive\"",
+                "listen on TCP addresses only, or accept in the way \"exclusive\"",
             ));
         }
         faults

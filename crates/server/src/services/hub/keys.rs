@@ -106,9 +106,11 @@ impl KeyWatch {
     fn look(&mut self) -> Option<KeySet> {
         let read = match &self.source {
             KeySource::File(path) => match state(path) {
-                Ok(state) if self.file == Some(state) => return None,
+                // A pipe was read at the start, and has nothing more.
+                Ok(None) => return None,
+                Ok(state) if self.file == state => return None,
                 Ok(state) => {
-                    self.file = Some(state);
+                    self.file = state;
                     read_operator_file(path, KEY_BYTES_MAX)
                         .map(|mut bytes| std::mem::take(&mut *bytes))
                         .with_context(|| path.display().to_string())
@@ -152,7 +154,9 @@ impl KeyWatch {
     }
 }
 
-fn state(path: &Path) -> anyhow::Result<FileState> {
+/// Returns the state of a file; `None` for a pipe or a device.
+fn state(path: &Path) -> anyhow::Result<Option<FileState>> {
     let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
-    Ok((metadata.ino(), metadata.mtime(), metadata.mtime_nsec(), metadata.len()))
+    let state = (metadata.ino(), metadata.mtime(), metadata.mtime_nsec(), metadata.len());
+    Ok(metadata.is_file().then_some(state))
 }
