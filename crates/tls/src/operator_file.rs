@@ -57,7 +57,10 @@ pub fn read_operator_file(path: &Path, bytes_max: u64) -> io::Result<Zeroizing<V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use rustix::{
+        fs::{CWD, FileType, Mode, mknodat},
+        io::ioctl_fionread,
+    };
     use std::{fs, io::Write as _};
 
     #[test]
@@ -72,7 +75,9 @@ mod tests {
         pipe.write_all(b"one").unwrap();
         let writer = thread::spawn(move || {
             // The reader finds an empty pipe that still has a writer.
-            thread::sleep(Duration::from_millis(50));
+            while ioctl_fionread(&pipe).unwrap() > 0 {
+                thread::yield_now();
+            }
             pipe.write_all(b" two").unwrap();
         });
         let bytes = read_operator_file(&path, 10).unwrap();

@@ -23,7 +23,7 @@ use pollux_hub::{
 };
 use redb::{Database, DatabaseError, ReadableTable, TableDefinition};
 use std::{
-    io,
+    fs, io,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
@@ -233,6 +233,8 @@ pub(super) type Contents = Vec<(Sequence, Record)>;
 /// Opens the file, or creates it. Returns its updates within the limits, and the first position that it
 /// holds.
 fn open_file(path: &Path, limits: &Limits) -> anyhow::Result<(Database, Contents, Sequence)> {
+    let is_other = fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
+    ensure!(!is_other, "it is not a regular file");
     let database = Database::create(path)?;
     // The table is created now, so that the following read finds it, and a file that cannot be written to is
     // noticed.
