@@ -12,6 +12,7 @@
 
 use crate::{experiment::Clients, sys};
 use anyhow::Context;
+use pollux_sys::require_program;
 use rustix::{
     fs::{Mode, OFlags, openat},
     mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen},
@@ -102,10 +103,8 @@ impl Drop for Distance {
 ///
 /// # Errors
 /// When it is not installed; the error names its package.
-pub fn find_tc() -> anyhow::Result<PathBuf> {
-    pollux_sys::find_program("tc").context(
-        "`tc` is not installed; install it: apt-get install --no-install-recommends iproute2",
-    )
+pub fn find_tc() -> io::Result<PathBuf> {
+    require_program("tc", "iproute2")
 }
 
 fn tc(words: &str) -> anyhow::Result<()> {

@@ -68,7 +68,7 @@ pub use landlock::landlock_abi;
 pub use lock::*;
 pub use poll::*;
 pub use process::*;
-pub use program::find_program;
+pub use program::{find_program, require_program};
 pub use resolve::resolve;
 pub use rights::*;
 #[cfg(feature = "io_uring")]

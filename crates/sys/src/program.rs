@@ -4,6 +4,7 @@ use rustix::fs::{Access, access};
 use std::{
     env,
     ffi::OsStr,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -15,6 +16,19 @@ const FURTHER: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 /// programs.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     find_in(env::var_os("PATH").as_deref(), name)
+}
+
+/// As [`find_program`], for a program without which the caller cannot go on.
+///
+/// # Errors
+/// `NotFound`, with a message that names the Debian package of the program.
+pub fn require_program(name: &str, package: &str) -> io::Result<PathBuf> {
+    find_program(name).ok_or_else(|| {
+        let message = format!(
+            "`{name}` is not installed; install it: apt-get install --no-install-recommends {package}"
+        );
+        io::Error::new(io::ErrorKind::NotFound, message)
+    })
 }
 
 fn find_in(path: Option<&OsStr>, name: &str) -> Option<PathBuf> {
@@ -54,5 +68,13 @@ mod tests {
         // Without PATH the current directory is not searched.
         assert_eq!(found(None, "Cargo.toml"), None);
         assert!(found(None, "sh").is_some_and(|sh| sh.is_absolute()));
+    }
+
+    #[test]
+    fn a_missing_program_names_its_package() {
+        let error = require_program("no-such-program-here", "the-package").unwrap_err();
+        let message = error.to_string();
+        assert!(message.contains("`no-such-program-here`"), "{message}");
+        assert!(message.ends_with("install --no-install-recommends the-package"), "{message}");
     }
 }

@@ -2,11 +2,12 @@
 
 use crate::{
     cache::Cache,
-    process::{SignalError, Supervisor, command, find_program},
+    process::{SignalError, Supervisor, command},
     progress::Progress,
     release::Release,
 };
 use anyhow::{Context, bail};
+use pollux_sys::require_program;
 use std::{
     collections::HashMap,
     fs,
@@ -49,7 +50,7 @@ pub(crate) struct Apt<'a> {
 
 impl<'a> Apt<'a> {
     pub(crate) fn open(cache: &'a Cache, supervisor: &'a Supervisor) -> anyhow::Result<Apt<'a>> {
-        find_program("apt-cache", "apt").context(
+        require_program("apt-cache", "apt").context(
             "pollux vm takes its kernels from Debian's archive: run it on Debian 12 or 13",
         )?;
         let mut apt = Apt { cache, supervisor, options: Vec::new(), own_lists: false };
@@ -228,7 +229,7 @@ impl<'a> Apt<'a> {
         packages: &[String],
         directory: &Path,
     ) -> anyhow::Result<()> {
-        find_program("dpkg-deb", "dpkg")?;
+        require_program("dpkg-deb", "dpkg")?;
         let debs = tempfile::tempdir_in(self.cache.root())?;
         fs::create_dir(debs.path().join("partial"))?;
         let mut download = self.command("apt-get");
@@ -266,7 +267,7 @@ impl<'a> Apt<'a> {
         packages: &[String],
         directory: &Path,
     ) -> anyhow::Result<()> {
-        find_program("dpkg-deb", "dpkg")?;
+        require_program("dpkg-deb", "dpkg")?;
         let debs = tempfile::tempdir_in(directory)?;
         self.with_any_lists(|apt| {
             let mut download = apt.command("apt-get");

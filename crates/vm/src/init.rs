@@ -5,8 +5,9 @@
 
 use crate::{
     cache::Cache,
-    process::{Supervisor, command, find_program},
+    process::{Supervisor, command},
 };
+use pollux_sys::require_program;
 use std::{
     fs,
     hash::{DefaultHasher, Hash, Hasher},
@@ -37,7 +38,7 @@ pub(crate) fn obtain(cache: &Cache, supervisor: &Supervisor) -> anyhow::Result<P
     (HEADER, SOURCES, FLAGS).hash(&mut hasher);
     let directory =
         cache.entry(supervisor, &format!("init/{:016x}", hasher.finish()), |directory| {
-            let compiler = find_program("gcc", "gcc libc6-dev")?;
+            let compiler = require_program("gcc", "gcc libc6-dev")?;
             fs::write(directory.join(HEADER.0), HEADER.1)?;
             let mut compile = command(compiler);
             compile.current_dir(directory).args(FLAGS).args(["-o", "init"]);

@@ -4,9 +4,10 @@
 use crate::{
     cache::Cache,
     kernel::Kernel,
-    process::{Supervisor, command, find_program},
+    process::{Supervisor, command},
 };
 use anyhow::{Context, bail, ensure};
+use pollux_sys::require_program;
 use std::{
     env,
     ffi::OsStr,
@@ -124,9 +125,9 @@ fn make(kernel: &Kernel, directory: &Path, defines: &[String]) -> anyhow::Result
         Some(root) => make_in_root(root, directory)?,
         None => {
             if let Some(compiler) = compiler(&kernel.headers) {
-                find_program(&compiler, &compiler)?;
+                require_program(&compiler, &compiler)?;
             }
-            command(find_program("make", "make")?)
+            command(require_program("make", "make")?)
         }
     };
     // The variables of a make that runs this program must not affect the build.
@@ -143,7 +144,7 @@ fn make(kernel: &Kernel, directory: &Path, defines: &[String]) -> anyhow::Result
 fn make_in_root(root: &Path, directory: &Path) -> anyhow::Result<Command> {
     const ENTER: &str = "mount --rbind /dev \"$1/dev\" && mount --rbind /proc \"$1/proc\" && \
         mount --bind \"$2\" \"$1$3\" && root=$1 && shift 3 && exec chroot \"$root\" \"$@\"";
-    let mut make = command(find_program("unshare", "util-linux")?);
+    let mut make = command(require_program("unshare", "util-linux")?);
     make.arg("--mount");
     if !rustix::process::geteuid().is_root() {
         make.args(["--user", "--map-root-user"]);

@@ -88,6 +88,7 @@ kernel/fs/9p/9p.ko.xz: kernel/net/9p/9pnet.ko.xz kernel/fs/netfs/netfs.ko.xz
     fn what_is_built_in_is_not_loaded_and_what_is_missing_is_named() {
         let builtin = "kernel/drivers/virtio/virtio-pci.ko\n";
         assert_eq!(resolve(DEP, builtin, &["virtio_pci"]).unwrap(), Vec::<String>::new());
+        assert_eq!(resolve(DEP, builtin, &["virtio-pci"]).unwrap(), Vec::<String>::new());
         let error = resolve(DEP, builtin, &["virtio_net"]).unwrap_err();
         assert!(error.to_string().contains("virtio_net"), "{error}");
     }

@@ -11,7 +11,6 @@ use std::{
     fs::File,
     io::Read,
     os::{fd::OwnedFd, unix::process::CommandExt},
-    path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
@@ -178,18 +177,6 @@ fn last_lines(out: &[u8], err: &[u8]) -> String {
     lines[lines.len().saturating_sub(ERROR_LINES)..].join("\n")
 }
 
-/// Finds a program in PATH, and in the directories for administration, which are not in a user's PATH.
-///
-/// # Errors
-/// The program is not found; the message names the Debian package that has it.
-pub(crate) fn find_program(name: &str, package: &str) -> anyhow::Result<PathBuf> {
-    pollux_sys::find_program(name).with_context(|| {
-        format!(
-            "`{name}` is not installed; install it: apt-get install --no-install-recommends {package}"
-        )
-    })
-}
-
 /// A command whose output is in English, regardless of the user's locale, because the output is parsed.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
@@ -242,11 +229,5 @@ mod tests {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             stat.is_empty() || stat.contains(") Z ")
         });
-    }
-
-    #[test]
-    fn a_missing_program_names_its_package() {
-        let error = find_program("no-such-program-here", "qemu-system-x86").unwrap_err();
-        assert!(error.to_string().contains("apt-get install"), "{error}");
     }
 }

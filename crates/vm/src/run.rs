@@ -8,11 +8,12 @@ use crate::{
     initramfs::{Config, Initramfs},
     kernel::{self, Kernel},
     kmod, modules,
-    process::{Supervisor, find_program},
+    process::Supervisor,
     qemu::{self, Forward, Machine, Mips},
     sealed::{self, SealedGuest},
 };
 use anyhow::{Context, bail, ensure};
+use pollux_sys::require_program;
 use std::{
     env,
     ffi::{OsStr, OsString},
@@ -176,7 +177,7 @@ pub fn run(options: &Options, streams: &Streams) -> anyhow::Result<Outcome> {
     }
     let report_file = options.sealed.as_ref().and_then(|sealed| sealed.report.as_deref());
     let supervisor = Supervisor::new()?;
-    let program = find_program(qemu::PROGRAM, qemu::PACKAGE)?;
+    let program = require_program(qemu::PROGRAM, qemu::PACKAGE)?;
     let cache = Cache::open(options.cache.as_deref())?;
     let kernel = kernel::obtain(options.kernel, options.refresh, &cache, &supervisor)
         .with_context(|| format!("kernel {}", options.kernel))?;

@@ -7,9 +7,10 @@
 use crate::{
     environment,
     initramfs::Initramfs,
-    process::{Supervisor, command, find_program},
+    process::{Supervisor, command},
 };
 use anyhow::{Context, ensure};
+use pollux_sys::require_program;
 use std::{
     collections::BTreeSet,
     fs::{self, File},
@@ -121,7 +122,7 @@ fn libraries(program: &Path, supervisor: &Supervisor) -> anyhow::Result<Vec<Path
     if !is_elf(program)? {
         return Ok(Vec::new());
     }
-    let mut list = command(find_program("ldd", "libc-bin")?);
+    let mut list = command(require_program("ldd", "libc-bin")?);
     list.arg(program);
     let text = match supervisor.run(list, LIMIT) {
         Ok(text) => text,
@@ -160,7 +161,7 @@ fn stripped(file: &Path, supervisor: &Supervisor) -> anyhow::Result<StrippedFile
     // strip(1) is run on a copy, because it may not be allowed to write the owner's file, which is only
     // read.
     fs::copy(file, &path).with_context(|| format!("copy {}", file.display()))?;
-    let mut strip = command(find_program("strip", "binutils")?);
+    let mut strip = command(require_program("strip", "binutils")?);
     strip.arg("--strip-debug").arg(&path);
     supervisor.run(strip, LIMIT).with_context(|| format!("strip {}", file.display()))?;
     Ok(StrippedFile { path, _directory: Some(directory) })

@@ -360,10 +360,10 @@ fn a_sealed_guest_repeats_exactly() {
     assert_eq!(all[0], all[1]);
 }
 
-/// A sealed guest cannot load a module by its name, so that netem is there only if it is asked for.
+/// A sealed guest cannot load a module by its name, so netem is there only if the options name it.
 #[test]
 #[ignore = "slow: boots guests"]
-fn a_sealed_guest_has_the_modules_of_its_kernel_that_are_asked_for() {
+fn a_sealed_guest_has_the_modules_of_its_kernel_that_the_options_name() {
     let _guests = beside_others();
     let tc = pollux_sys::find_program("tc").expect("the package iproute2");
     let mut options = options(&["/bin/tc", "qdisc", "add", "dev", "lo", "root", "netem"]);

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::{
     collections::VecDeque,
     ffi::OsString,
-    io::{BufRead, BufReader, Read},
+    io::{self, BufRead, BufReader, Read},
     os::unix::process::CommandExt,
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
@@ -281,10 +281,8 @@ fn keep_last_lines(stderr: impl Read, last_lines: &Mutex<VecDeque<String>>) {
 ///
 /// # Errors
 /// When it is not installed; the error names its package.
-pub fn find_taskset() -> anyhow::Result<PathBuf> {
-    pollux_sys::find_program("taskset").context(
-        "`taskset` is not installed; install it: apt-get install --no-install-recommends util-linux",
-    )
+pub fn find_taskset() -> io::Result<PathBuf> {
+    pollux_sys::require_program("taskset", "util-linux")
 }
 
 /// Returns `program` as a command that runs with all its children on `cpu`.

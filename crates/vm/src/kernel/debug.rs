@@ -5,9 +5,10 @@ use super::Kernel;
 use crate::{
     apt::Apt,
     cache::Cache,
-    process::{Supervisor, command, find_program},
+    process::{Supervisor, command},
 };
 use anyhow::{Context, bail, ensure};
+use pollux_sys::require_program;
 use std::{
     fs,
     hash::{DefaultHasher, Hash, Hasher},
@@ -156,7 +157,7 @@ fn check_tools() -> anyhow::Result<()> {
         .iter()
         .filter(|(what, package)| match what.starts_with('/') {
             true => !Path::new(what).exists(),
-            false => find_program(what, package).is_err(),
+            false => require_program(what, package).is_err(),
         })
         .map(|&(_, package)| package)
         .collect();

@@ -5,9 +5,10 @@ use super::{Kernel, uncompressed};
 use crate::{
     apt::{Apt, KernelPackages},
     cache::Cache,
-    process::{Supervisor, command, find_program},
+    process::{Supervisor, command},
 };
 use anyhow::{Context, ensure};
+use pollux_sys::require_program;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -73,7 +74,7 @@ pub(super) fn image<'a>(
         return Ok(installed);
     }
     let root = cache.entry(supervisor, &format!("kernels/{release}"), |directory| {
-        let depmod = find_program("depmod", "kmod")?;
+        let depmod = require_program("depmod", "kmod")?;
         let mut wanted = vec![packages.image.clone()];
         wanted.extend(packages.parts.iter().cloned());
         archive()?.unpack(&format!("{} (once)", packages.image), &wanted, directory)?;

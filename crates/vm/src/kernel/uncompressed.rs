@@ -3,9 +3,10 @@
 
 use crate::{
     cache::Cache,
-    process::{Supervisor, command, find_program},
+    process::{Supervisor, command},
 };
 use anyhow::{Context, bail, ensure};
+use pollux_sys::require_program;
 use std::{
     fs,
     os::unix::fs::MetadataExt,
@@ -49,7 +50,7 @@ fn unpack(vmlinuz: &Path, directory: &Path, supervisor: &Supervisor) -> anyhow::
         _ => bail!("its compression is neither xz nor zstd"),
     };
     fs::write(directory.join(packed), payload)?;
-    let mut unpack = command(find_program(program, package)?);
+    let mut unpack = command(require_program(program, package)?);
     unpack.args(["-d", "-q", packed]).current_dir(directory);
     supervisor.run(unpack, LIMIT)?;
     let _ = fs::remove_file(directory.join(packed));
