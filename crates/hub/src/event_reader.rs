@@ -18,8 +18,8 @@ pub struct Event {
     pub data: String,
 }
 
-/// The data of an event is longer than [`EVENT_BYTES`], or another line of it is. Its content was discarded; the events that follow are not
-/// affected.
+/// The data of an event is longer than [`EVENT_BYTES`], or another line of it is. Its content was discarded; the events
+/// that follow are not affected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event of more than {EVENT_BYTES} bytes was skipped (id {id:?})")]
 pub struct TooLongError {

@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 
 #define DUPLICATES 60000
-/* Nearly as many as a set may have by default in a guest with 1 GiB: a skipped entry costs least of all. */
+/* A skipped entry costs least. So these are nearly as many as a set may have in a guest with 1 GiB. */
 #define SKIPPED 120000
 /*
  * A call with so many entries takes tens of milliseconds under emulation, and a time slice of the

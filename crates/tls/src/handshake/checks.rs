@@ -118,7 +118,7 @@ impl Handshake {
                     break;
                 }
             }
-            // Padding cannot be told from content. Records without content are counted too: their number is limited.
+            // Padding and content cannot be distinguished. Records without content are counted too: their number is limited.
             let content_len = next.saturating_sub(HEADER_LEN + 1 + TAG_LEN);
             self.skipped += content_len.max(1);
             if self.skipped > EARLY_DATA_MAX {
