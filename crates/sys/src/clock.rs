@@ -10,6 +10,18 @@ pub fn monotonic_coarse() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
+/// How far apart the readings of [`monotonic_coarse`] are: 1 to 10 ms. The clock is adjusted to the right time, so they
+/// differ from this by some nanoseconds.
+pub fn coarse_resolution() -> Duration {
+    let mut time = MaybeUninit::uninit();
+    // SAFETY: the kernel writes one timespec.
+    let outcome = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, time.as_mut_ptr()) };
+    assert_eq!(outcome, 0, "every Linux since 2.6.32 has the coarse clocks");
+    // SAFETY: it has been written.
+    let time = unsafe { time.assume_init() };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 /// CLOCK_REALTIME_COARSE, in Unix seconds; 0 before 1970.
 #[inline]
 pub fn unix_second_coarse() -> u64 {

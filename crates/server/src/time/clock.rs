@@ -1,7 +1,9 @@
 //! The time, read once for each wait: ticks for the timers, and the Date field of responses.
 
 use pollux_http::date::DateCache;
-use pollux_sys::{monotonic_coarse as monotonic, unix_second_coarse as unix_second};
+use pollux_sys::{
+    coarse_resolution, monotonic_coarse as monotonic, unix_second_coarse as unix_second,
+};
 use std::time::Duration;
 
 /// The resolution of all timers.
@@ -15,6 +17,7 @@ const TICKS_A_SECOND: u32 = 1_000_000_000 / TICK.subsec_nanos();
 #[derive(Debug)]
 pub(crate) struct Clock {
     started_at: Duration,
+    resolution: Duration,
     tick: u32,
     elapsed_ms: u32,
     date: DateCache,
@@ -25,6 +28,7 @@ impl Clock {
     pub(crate) fn start() -> Self {
         Self {
             started_at: monotonic(),
+            resolution: coarse_resolution(),
             tick: 0,
             elapsed_ms: 0,
             date: DateCache::new(unix_second()),
@@ -69,10 +73,17 @@ impl Clock {
         self.tick.saturating_add(timeout_ticks).min(u32::MAX - 2) + 1
     }
 
-    /// Returns how long it is until `tick` begins.
+    /// Returns how long to wait until this clock shows `tick`.
+    ///
+    /// The coarse clock shows it up to its resolution after it has begun. A shorter wait would end before that, and
+    /// be repeated with what is left: with some nanoseconds, again and again, if the kernel's ticks fall just before
+    /// ours.
     pub(crate) fn until(&self, tick: u32) -> Duration {
         let elapsed = monotonic().saturating_sub(self.started_at);
-        TICK.saturating_mul(tick).saturating_sub(elapsed)
+        match TICK.saturating_mul(tick).saturating_sub(elapsed) {
+            Duration::ZERO => Duration::ZERO,
+            left => left + self.resolution,
+        }
     }
 
     /// Returns the Date field, with the second that it shows.
@@ -103,6 +114,17 @@ mod tests {
         assert_eq!(clock.after(u32::MAX), u32::MAX - 1);
         assert!(clock.until(1000) > TICK * 900);
         assert_eq!(clock.until(clock.tick()), Duration::ZERO);
+    }
+
+    #[test]
+    fn after_the_wait_for_a_tick_the_clock_shows_it() {
+        let mut clock = Clock::start();
+        for tick in 1..=4 {
+            // The wait whose length is tested.
+            std::thread::sleep(clock.until(tick));
+            clock.update();
+            assert!(clock.tick() >= tick, "{} instead of {tick}", clock.tick());
+        }
     }
 
     #[test]
