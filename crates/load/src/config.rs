@@ -54,6 +54,17 @@ pub enum Closing {
     Reset,
 }
 
+/// What becomes of a request that is due while the limit on connections is reached and none is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtLimit {
+    /// It waits for a connection, and the wait is a part of its latency.
+    Wait,
+    /// It fails ([`crate::outcome::Failure::NoConnection`]), as in httperf, which counts `fd-unavail` when
+    /// it has no descriptor. Before that the generator reads the replies that have arrived, which may free
+    /// a connection.
+    Fail,
+}
+
 /// This process's share of a load that several processes generate together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
@@ -126,11 +137,12 @@ pub struct Config {
     /// Connections that are opened before the run and kept: the closed loop's, or a fixed pool for
     /// the schedule.
     pub connections: Option<usize>,
-    /// The most connections that the schedule may have open at a time. A request that finds no free
-    /// connection waits, and its latency still counts from its scheduled instant. `None`: as many as it
-    /// needs, and a request for which there is no descriptor fails
-    /// ([`crate::outcome::Failure::NoDescriptors`]).
+    /// The most connections that the schedule may have open at a time. `None`: as many as it needs, and a
+    /// request for which there is no descriptor fails ([`crate::outcome::Failure::NoDescriptors`]).
     pub max_connections: Option<usize>,
+    /// What becomes of a request of the schedule that finds no free connection at this limit, or among
+    /// [`Config::connections`].
+    pub at_limit: AtLimit,
     /// The number of requests of a connection, one after the other; `None` for no limit.
     pub requests_per_connection: Option<u64>,
     /// Sessions of several requests, each on a connection of its own, in place of single requests: the
@@ -220,6 +232,7 @@ impl Config {
             seed: 1,
             connections: None,
             max_connections: None,
+            at_limit: AtLimit::Wait,
             requests_per_connection: Some(1),
             session: None,
             tls: TlsOptions::default(),
@@ -284,6 +297,11 @@ impl Config {
         ensure!(
             self.connections.is_none() || self.max_connections.is_none(),
             "--connections is a fixed number; --max-connections says nothing beside it"
+        );
+        ensure!(
+            self.at_limit == AtLimit::Wait
+                || self.connection_limit().is_some() && matches!(self.pace, Pace::Open { .. }),
+            "--at-limit fail: this needs a limit, --max-connections or --connections, and a schedule, --rate"
         );
         if let Some((flag, connections)) = self.connection_limit() {
             ensure!(

@@ -15,6 +15,8 @@ pub enum Failure {
     Reset,
     /// The server closed the connection before the reply was complete.
     ClosedEarly,
+    /// The limit on connections was reached, and none was free ([`crate::config::AtLimit::Fail`]).
+    NoConnection,
     /// No descriptor was left (EMFILE, ENFILE).
     NoDescriptors,
     /// No local port was left (EADDRNOTAVAIL).
@@ -31,11 +33,12 @@ pub enum Failure {
 
 impl Failure {
     /// All kinds, in the order of the reports.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Timeout,
         Self::Refused,
         Self::Reset,
         Self::ClosedEarly,
+        Self::NoConnection,
         Self::NoDescriptors,
         Self::NoPorts,
         Self::BadReply,
@@ -67,6 +70,7 @@ impl Failure {
             Self::Refused => "refused",
             Self::Reset => "reset",
             Self::ClosedEarly => "closed_early",
+            Self::NoConnection => "no_connection",
             Self::NoDescriptors => "no_descriptors",
             Self::NoPorts => "no_ports",
             Self::BadReply => "bad_reply",

@@ -1,7 +1,7 @@
 //! The immutable data that all threads share: the configuration, prepared for the loop.
 
 use crate::{
-    config::{Closing, Config, Pace},
+    config::{AtLimit, Closing, Config, Pace},
     schedule::{Lane, Schedule, nanoseconds},
     session::SessionPlan,
     source::Sources,
@@ -64,6 +64,7 @@ pub(crate) struct Plan {
     pub(crate) own_file_tables: Option<OwnFileTables>,
     /// The most connections; `None`: as many as there are descriptors.
     pub(crate) connection_limit: Option<usize>,
+    pub(crate) at_limit: AtLimit,
     /// Connections to open before the run.
     pub(crate) standing: usize,
     pub(crate) client: (u64, u64),
@@ -151,6 +152,7 @@ impl Plan {
             threads: config.threads,
             own_file_tables: config.own_file_tables,
             connection_limit: config.connection_limit().map(|(_, connections)| connections),
+            at_limit: config.at_limit,
             standing: config.connections.unwrap_or(0),
             client: (config.share.index, config.share.count),
             intervals: config.hdr.is_some(),

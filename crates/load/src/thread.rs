@@ -10,6 +10,7 @@ mod waiting;
 
 use crate::{
     client::ConnectionState,
+    config::AtLimit,
     deadlines::Deadlines,
     outcome::Failure,
     own_cpu::OwnCpu,
@@ -280,8 +281,9 @@ impl<'a> Worker<'a> {
             self.note_time(now_ns);
             self.wait(now_ns)?;
             self.drain_events();
-            self.publish();
             now_ns = self.plan.now_ns();
+            self.refuse_waiting(now_ns);
+            self.publish();
         }
         self.note_time(now_ns);
         Ok(self.finish(now_ns, interrupted, stop))
@@ -361,9 +363,7 @@ impl<'a> Worker<'a> {
             if scheduled_ns.saturating_add(self.plan.timeout_ns) > now_ns {
                 break;
             }
-            self.arrivals.started += 1;
-            self.record_failure(Failure::Timeout, scheduled_ns, now_ns);
-            self.end_session(now_ns, |sessions| &mut sessions.broken);
+            self.fail_waiting(Failure::Timeout, now_ns);
         }
     }
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use pollux_load::{
     Config, EXIT_INVALID, EXIT_NOTHING,
-    config::{Closing, Expectation, IdleConfig, IdleKind, Pace, Share},
+    config::{AtLimit, Closing, Expectation, IdleConfig, IdleKind, Pace, Share},
     output,
     ranks::{self, MpiChoice, Ranks},
     schedule::{Arrivals, Length},
@@ -143,10 +143,20 @@ pub(crate) struct Args {
         help_heading = "Connections"
     )]
     connections: Option<usize>,
-    /// The most connections at a time: a request that finds none free waits for one, and its latency
-    /// counts [default: no limit]
+    /// The most connections at a time [default: no limit]
     #[arg(long, value_name = "N", help_heading = "Connections")]
     max_connections: Option<usize>,
+    /// A request of the schedule that finds no free connection, because as many as --max-connections
+    /// or --connections are in use
+    #[arg(
+        long,
+        value_enum,
+        default_value_t = AtLimitName::Wait,
+        value_name = "WHAT",
+        requires = "rate",
+        help_heading = "Connections"
+    )]
+    at_limit: AtLimitName,
     /// Requests that one connection carries, one after the other [default: 1, or no limit with
     /// --connections]
     #[arg(long, value_name = "N", conflicts_with = "keep_alive", help_heading = "Connections")]
@@ -250,6 +260,14 @@ enum ArrivalsName {
     Poisson,
     /// The same, but as many in each second as --rate says
     Binomial,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum AtLimitName {
+    /// Waits for one, and its latency counts
+    Wait,
+    /// Fails, as with httperf, which lacks a descriptor then (fd-unavail)
+    Fail,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -413,6 +431,10 @@ impl Args {
             seed: self.seed,
             connections: self.connections,
             max_connections: self.max_connections,
+            at_limit: match self.at_limit {
+                AtLimitName::Wait => AtLimit::Wait,
+                AtLimitName::Fail => AtLimit::Fail,
+            },
             requests_per_connection: match self.requests_per_connection {
                 None if unlimited => None,
                 requests => Some(requests.unwrap_or(1)),

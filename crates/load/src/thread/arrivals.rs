@@ -69,6 +69,27 @@ impl Worker<'_> {
         }
     }
 
+    /// Fails the waiting requests, if they may not wait. The replies that have arrived were read before, so
+    /// no connection is free.
+    #[inline]
+    pub(super) fn refuse_waiting(&mut self, now_ns: u64) {
+        if self.plan.at_limit == AtLimit::Wait {
+            return;
+        }
+        self.start_waiting(now_ns);
+        while self.arrivals.started < self.arrivals.due {
+            self.fail_waiting(Failure::NoConnection, now_ns);
+        }
+    }
+
+    /// Fails the request that has waited longest for a connection.
+    pub(super) fn fail_waiting(&mut self, kind: Failure, now_ns: u64) {
+        let scheduled_ns = self.arrival_ns(self.arrivals.started);
+        self.arrivals.started += 1;
+        self.record_failure(kind, scheduled_ns, now_ns);
+        self.end_session(now_ns, |sessions| &mut sessions.broken);
+    }
+
     /// The number, among all requests of the run, of the first request of arrival `index` of this lane.
     #[inline]
     pub(super) fn first_number(&self, index: u64) -> u64 {

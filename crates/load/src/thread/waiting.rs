@@ -74,6 +74,9 @@ impl Worker<'_> {
             until_ns = until_ns.min(self.handshake_deadline_ns(fd));
         }
         if self.arrivals.started < self.arrivals.due {
+            if self.plan.at_limit == AtLimit::Fail {
+                return now_ns;
+            }
             let deadline_ns =
                 self.arrival_ns(self.arrivals.started).saturating_add(self.plan.timeout_ns);
             until_ns = until_ns.min(deadline_ns);

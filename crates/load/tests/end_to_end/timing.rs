@@ -2,7 +2,7 @@
 
 use super::{Server, closed, open, run};
 use pollux_load::{
-    config::Pace,
+    config::{AtLimit, Pace},
     schedule::{Arrivals, Length},
 };
 use std::{
@@ -108,6 +108,43 @@ fn requests_that_wait_too_long_for_a_connection_time_out() {
     let report = run(&config);
     assert_eq!(report.errors["timeout"], 30);
     assert!(report.requests.sent < 30, "{:?}", report.requests);
+}
+
+#[test]
+fn requests_that_may_not_wait_for_a_connection_fail_at_once() {
+    let server = Server::start(|mut peer| peer.hang());
+    let mut config = open(&server, 30);
+    config.pace = Pace::Open { rate_rps: 100.0, arrivals: Arrivals::Constant };
+    config.max_connections = Some(2);
+    config.at_limit = AtLimit::Fail;
+    config.timeout = Duration::from_secs(2);
+    let report = run(&config);
+    // The time of a reply counts from the instant at which a request was due, and no request was late.
+    assert_eq!((report.errors["no_connection"], report.errors["timeout"]), (28, 2), "{report:?}");
+    assert_eq!((report.requests.sent, report.requests.failed), (2, 30));
+    assert_eq!(server.counters.connections(), 2);
+    assert!(report.valid, "the limit is the user's choice: {:?}", report.invalid_reason);
+    config.connections = Some(2);
+    config.max_connections = None;
+    assert_eq!(run(&config).errors["no_connection"], 28, "the same among standing connections");
+}
+
+#[test]
+fn a_connection_that_has_become_free_takes_a_request_that_may_not_wait() {
+    let server = Server::start(|mut peer| {
+        while peer.request().is_some() {
+            peer.reply_after(Duration::from_millis(30), 200, "x");
+        }
+    });
+    let mut config = open(&server, 20);
+    // A request every 100 ms; the reply to the one before has arrived.
+    config.pace = Pace::Open { rate_rps: 10.0, arrivals: Arrivals::Constant };
+    config.max_connections = Some(1);
+    config.at_limit = AtLimit::Fail;
+    let report = run(&config);
+    // A busy machine may delay a reply, but not each time.
+    assert!(report.requests.completed > 10, "{:?}", report.errors);
+    assert_eq!(report.requests.completed + report.errors["no_connection"], 20);
 }
 
 #[test]
