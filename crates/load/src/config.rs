@@ -388,6 +388,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn requests_that_fail_at_a_limit_need_a_limit_and_a_schedule() {
+        let mut config = Config::new("http://h/".parse().unwrap(), 1.0, Duration::from_secs(1));
+        config.at_limit = AtLimit::Fail;
+        let error = config.check().unwrap_err().to_string();
+        assert!(error.contains("--at-limit") && error.contains("--max-connections"), "{error}");
+        config.max_connections = Some(1);
+        assert!(config.check().is_ok());
+        config.max_connections = None;
+        config.connections = Some(1);
+        assert!(config.check().is_ok());
+        config.pace = Pace::Closed;
+        assert!(config.check().is_err(), "a connection of a closed loop has its own requests");
+    }
+
+    #[test]
     fn the_memory_for_the_requests_of_a_run_is_bounded() {
         let url: Url = "http://h/".parse().unwrap();
         let mut config = Config::new(url.clone(), 1.0, Duration::from_secs(1));
