@@ -42,6 +42,14 @@ impl fmt::Display for ControlError {
                     io::ErrorKind::PermissionDenied => {
                         "permission denied: only the user that started the server may open it"
                     }
+                    // The only invalid input is a path that does not fit into sockaddr_un.
+                    io::ErrorKind::InvalidInput => {
+                        let path = path.display();
+                        return write!(
+                            f,
+                            "--control {path}: the path of a socket has at most 107 bytes"
+                        );
+                    }
                     _ => return write!(f, "--control {}: {error}", path.display()),
                 };
                 let remedy = "`pollux serve --control PATH` makes one";

@@ -74,11 +74,13 @@ fn what_is_kept_can_be_listed_and_looked_at() {
 #[test]
 fn the_socket_may_be_named_before_the_command_or_after_it() {
     let expected = "--control /nonexistent/ctl: there is no such socket";
+    let long = format!("/{}", "long".repeat(30));
     for (arguments, status, reason) in [
         (&["cache", "--control", "/nonexistent/ctl", "list"][..], 3, expected),
         (&["cache", "--json", "stats", "--control", "/nonexistent/ctl"], 3, expected),
         (&["ctl", "--control", "/nonexistent/ctl", "reload"], 3, expected),
         (&["ctl", "reload", "--control", "/nonexistent/ctl"], 3, expected),
+        (&["ctl", "--control", &long, "reload"], 3, "the path of a socket has at most 107 bytes"),
         (&["cache", "list"], 2, "--control PATH is missing"),
         (&["ctl", "reload"], 2, "--control PATH is missing"),
     ] {
