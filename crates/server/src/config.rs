@@ -48,10 +48,10 @@ pub use value::{
     HandoverConfig, HostPolicy, IdleEviction, KernelTlsMode, LargeFile, Limit, Listen, LogConfig,
     LogField, LogFormat, LogTarget, MechanismChoice, Origin, POOL_DEFAULT, POOL_MAX,
     PROCESSES_DEFAULT, ProxyVersion, RECEIVE_PROGRESS_BYTES, RequestIds, RouteConfig,
-    SEND_PROGRESS_BYTES, SandboxMode, SiteConfig, Size, SizeLimit, SlowLog, Store,
-    StoreConnections, Symlinks, Text, Time, Timeouts, TlsConfig, TlsVersion, UserSpec,
+    SEND_PROGRESS_BYTES, SOCKET_PATH_BYTES, SandboxMode, SiteConfig, Size, SizeLimit, SlowLog,
+    Store, StoreConnections, Symlinks, Text, Time, Timeouts, TlsConfig, TlsVersion, UserSpec,
 };
-pub(crate) use value::{ONLY_FILES, PROXY_NAMES, SOCKET_PATH_BYTES, is_proxy_name};
+pub(crate) use value::{ONLY_FILES, PROXY_NAMES, is_proxy_name};
 
 use pollux_http::Limits;
 use schemars::JsonSchema;

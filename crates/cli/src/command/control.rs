@@ -2,7 +2,10 @@
 
 use crate::{message::say, print::has_reader, usage::UsageError};
 use anyhow::Context;
-use pollux_server::admin::{ControlEvent, ControlRequest, ErrorKind};
+use pollux_server::{
+    admin::{ControlEvent, ControlRequest, ErrorKind},
+    config::SOCKET_PATH_BYTES,
+};
 use std::{
     fmt,
     io::{self, BufRead, BufReader, Read, Write},
@@ -41,14 +44,6 @@ impl fmt::Display for ControlError {
                     io::ErrorKind::ConnectionRefused => "no server listens there any more",
                     io::ErrorKind::PermissionDenied => {
                         "permission denied: only the user that started the server may open it"
-                    }
-                    // The only invalid input is a path that does not fit into sockaddr_un.
-                    io::ErrorKind::InvalidInput => {
-                        let path = path.display();
-                        return write!(
-                            f,
-                            "--control {path}: the path of a socket has at most 107 bytes"
-                        );
                     }
                     _ => return write!(f, "--control {}: {error}", path.display()),
                 };
@@ -90,6 +85,17 @@ pub(crate) fn exit_code(outcome: Result<(), ControlError>) -> anyhow::Result<Exi
     }
 }
 
+/// Connects to a UNIX socket. The standard library's message for a path that is too long names a constant of C.
+pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
+    UnixStream::connect(path).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => io::Error::new(
+            error.kind(),
+            format!("the path of a socket has at most {SOCKET_PATH_BYTES} bytes"),
+        ),
+        _ => error,
+    })
+}
+
 /// A connection to a server.
 pub(crate) struct Client {
     stream: BufReader<UnixStream>,
@@ -98,7 +104,7 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn connect(path: &Path) -> Result<Self, ControlError> {
         let open = || {
-            let stream = UnixStream::connect(path)?;
+            let stream = connect(path)?;
             stream.set_read_timeout(Some(PATIENCE))?;
             stream.set_write_timeout(Some(PATIENCE))?;
             Ok(stream)

@@ -2,14 +2,13 @@
 
 mod layout;
 
-use crate::{print::print_with, terminal};
+use crate::{command::control::connect, print::print_with, terminal};
 use anyhow::{Context, bail, ensure};
 use pollux_server::config::Listen;
 use std::{
     collections::HashMap,
     io::{self, BufRead, BufReader, IsTerminal, Read, Write},
     net::TcpStream,
-    os::unix::net::UnixStream,
     process::ExitCode,
     time::Duration,
 };
@@ -92,7 +91,7 @@ fn events(address: &Listen) -> anyhow::Result<Box<dyn BufRead>> {
         let request = "GET /events HTTP/1.1\r\nHost: pollux\r\nConnection: close\r\n\r\n";
         Ok(match address {
             Listen::Unix(path) => {
-                let mut stream = UnixStream::connect(path)?;
+                let mut stream = connect(path)?;
                 stream.set_read_timeout(Some(PATIENCE))?;
                 stream.write_all(request.as_bytes())?;
                 Box::new(BufReader::new(stream))

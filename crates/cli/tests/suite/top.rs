@@ -61,6 +61,14 @@ fn figures_of_a_hub_are_shown_where_there_is_one() {
 }
 
 #[test]
+fn a_path_that_is_too_long_for_a_socket_is_reported_in_plain_words() {
+    let output = top(&[&format!("unix:/{}", "long".repeat(30)), "--once"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("the path of a socket has at most 107 bytes"), "{text}");
+}
+
+#[test]
 fn a_server_without_figures_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -3,7 +3,7 @@
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
 /// The maximum length of the path of a UNIX socket in bytes (unix(7)).
-pub(crate) const SOCKET_PATH_BYTES: usize = 107;
+pub const SOCKET_PATH_BYTES: usize = 107;
 
 /// Parses the path of a UNIX socket. The kernel refuses a longer path at each connect(2), bind(2) or sendto(2).
 pub(super) fn socket_path(path: &str) -> Result<PathBuf, String> {
