@@ -119,7 +119,7 @@ fn requests_that_may_not_wait_for_a_connection_fail_at_once() {
     config.at_limit = AtLimit::Fail;
     config.timeout = Duration::from_secs(2);
     let report = run(&config);
-    // The time of a reply counts from the instant at which a request was due, and no request was late.
+    // The first two requests use the connections for two seconds. The last request is due after 0.3 s.
     assert_eq!((report.errors["no_connection"], report.errors["timeout"]), (28, 2), "{report:?}");
     assert_eq!((report.requests.sent, report.requests.failed), (2, 30));
     assert_eq!(server.counters.connections(), 2);

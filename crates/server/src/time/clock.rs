@@ -75,9 +75,9 @@ impl Clock {
 
     /// Returns how long to wait until this clock shows `tick`.
     ///
-    /// The coarse clock shows it up to its resolution after it has begun. A shorter wait would end before that, and
-    /// be repeated with what is left: with some nanoseconds, again and again, if the kernel's ticks fall just before
-    /// ours.
+    /// The coarse clock shows a tick late, by at most its resolution. An engine whose wait ends before the clock shows
+    /// the tick waits again, for the time that is left by this clock. If the kernel updates the clock some nanoseconds
+    /// before our ticks begin, only these nanoseconds are left, and the engine would wait many times.
     pub(crate) fn until(&self, tick: u32) -> Duration {
         let elapsed = monotonic().saturating_sub(self.started_at);
         match TICK.saturating_mul(tick).saturating_sub(elapsed) {

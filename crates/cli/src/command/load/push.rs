@@ -29,9 +29,8 @@ pub(crate) struct PushArgs {
     /// the subscriptions
     #[arg(long, value_name = "N", help_heading = "Push", conflicts_with_all = [
         "url_file", "in_turn", "client", "connections", "max_connections", "at_limit",
-        "requests_per_connection",
-        "keep_alive", "session_requests", "close", "idle", "method", "body", "expect_length",
-        "expect_status", "max_lag_share", "max_starved",
+        "requests_per_connection", "keep_alive", "session_requests", "close", "idle", "method", "body",
+        "expect_length", "expect_status", "max_lag_share", "max_starved",
     ])]
     pub(super) subscribe: Option<usize>,
     /// The topic of the hub [default: load]
