@@ -30,6 +30,7 @@ fn two_runs_of_many_windows_agree_in_every_byte() {
     experiment.remove("variant");
     experiment["rate"]["fractions"] = FRACTIONS.map(Value::Float).to_vec().into();
     experiment["axis"][0]["values"] = vec![Value::from("inf")].into();
+    experiment["axis"][1]["values"] = vec![Value::from(512)].into();
     for overlay in ["quick", "guest"] {
         let overlay = experiment[overlay].as_table_mut().unwrap();
         overlay.retain(|key, _| key == "load" || key == "budget");
