@@ -126,8 +126,8 @@ pub struct Experiment {
     pub phase: Vec<Phase>,
     /// The rates. If absent, the load flags specify the load (closed loop).
     pub rate: Option<Rate>,
-    /// The part of the CPU that the server had in the deterministic guest. Runs before 27 November have it;
-    /// because it decides verdicts, no experiment may set it.
+    /// The part of the CPU that the server had in the deterministic guest until 27 November. Because it decides
+    /// verdicts, no experiment may set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deterministic_server_share: Option<f64>,
     /// The cells that are measured.

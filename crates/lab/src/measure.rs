@@ -182,12 +182,6 @@ pub struct Raw {
     /// How long the server's CPU was idle in this time, in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_ns: Option<u64>,
-    /// The largest part of a CPU that the server could use, if it was limited. Only stored runs have it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server_share: Option<f64>,
-    /// How long the server was stopped because it had used up that part, in nanoseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub throttled_ns: Option<u64>,
     /// The generator's result.
     pub load: Json,
     /// Calls of kernel functions by the server between the two readings.

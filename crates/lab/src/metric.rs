@@ -79,12 +79,10 @@ metrics! {
         |r| over(r.timed_requests, Some(r.cpu_us / 1e6));
     ServerCpuUtilization "server_cpu_utilization" "server CPU in use" "" NEITHER
         |r| r.of_wall(Some(r.raw.cpu.run_ns));
-    ServerCpuBusy "server_cpu_busy_share" "time in which the server used its CPU or CPU share, or waited for it" "" NEITHER
+    ServerCpuBusy "server_cpu_busy_share" "time in which the server used its CPU, or waited for it" "" NEITHER
         |r| r.busy_share();
     ServerQueue "server_queue_share" "time in which the server waited for its CPU" "" LESS
         |r| r.of_wall(r.waited_ns());
-    ServerThrottled "server_throttled_share" "time in which the server had used up its CPU share" "" NEITHER
-        |r| r.of_wall(r.raw.throttled_ns);
     CpuIdle "cpu_idle_share" "time in which the server's CPU was idle" "" NEITHER
         |r| r.of_wall(r.raw.idle_ns);
     PartnerAfterLoad "partner_after_load_ns" "time in which a hybrid uses its partner after the load has dropped" "ns" LESS

@@ -292,11 +292,6 @@ fn answered(outcome: &Outcome, arm: &Arm<'_>, these: impl Fn(&Run) -> bool) -> O
     answered_of(outcome, arm.runs().filter(|run| these(run)))
 }
 
-/// Returns whether the server answered all requests in these runs.
-pub(super) fn answers_all<'a>(outcome: &Outcome, runs: impl Iterator<Item = &'a Run>) -> bool {
-    answered_of(outcome, runs).is_some_and(|share| share >= ALL)
-}
-
 /// Returns whether the server is known to have left requests unanswered in these runs.
 pub(super) fn is_beyond_limit<'a>(outcome: &Outcome, runs: impl Iterator<Item = &'a Run>) -> bool {
     answered_of(outcome, runs).is_some_and(|share| share < ALL)

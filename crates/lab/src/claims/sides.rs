@@ -10,7 +10,7 @@
 //!   comparison, the two sides are too good by nearly as much. With a choice on each half, the blocks of a half would
 //!   share the error of their choice, and the interval would be too narrow: a test simulates both.
 
-use super::limit::{self, THROUGHPUT};
+use super::limit::THROUGHPUT;
 use crate::{
     environment::Cpus,
     experiment::{Claim, RATE, Select, Side, Take, Value},
@@ -29,17 +29,6 @@ const COUNTED: &[(Metric, Metric, Metric)] = &[
     (Metric::ErrorShare, Metric::RequestsFailed, Metric::RequestsScheduled),
     (Metric::CompletedShare, Metric::RequestsCompleted, Metric::RequestsScheduled),
 ];
-
-/// The share of the time for which the shared CPU was idle.
-const CPU_IDLE: &str = Metric::CpuIdle.name();
-/// The idle share from which the CPU had enough time for both: the clock ticks every hundredth of a
-/// second.
-const LEFT_OVER: f64 = 0.02;
-/// The share of a CPU that the server used.
-const UTILIZATION: &str = Metric::ServerCpuUtilization.name();
-/// The share of its part that an overloaded server uses. If it used less, something kept it from its
-/// part.
-const USED: f64 = 0.95;
 
 /// The largest share of the blocks that may lack a side.
 pub(super) const MOST_LOST: f64 = 0.2;
@@ -113,15 +102,13 @@ impl<'a> Sides<'a> {
     /// Returns the sides with the reply rate of the server alone, if the measured reply rate is not the
     /// server's own. It is not if server and generator share one CPU, because the generator's work for a
     /// reply is then part of that rate. The CPU time that the server spends on a reply at that rate is
-    /// its own. The measured rate is its own, too, if the server had a fixed part of the CPU that the
-    /// generator always left to it.
+    /// its own.
     pub(super) fn of_server_alone(&self) -> Option<Self> {
         let is_shared = |cpus: Cpus| cpus.server == cpus.generator;
         let is_rate = |arm: &Arm<'_>| arm.metric == THROUGHPUT && arm.side.minus.is_none();
         let wanted = self.outcome.environment.pinned.is_some_and(is_shared)
             && self.claim.compare == Compare::Ratio
-            && self.arms().all(is_rate)
-            && !self.arms().all(Arm::has_its_part);
+            && self.arms().all(is_rate);
         let alone = |arm: &Arm<'a>| Arm { read: Some(OWN_RATE), ..arm.clone() };
         wanted.then(|| Self { a: alone(&self.a), b: self.b.as_ref().map(alone), ..*self })
     }
@@ -287,25 +274,6 @@ impl<'a> Arm<'a> {
         let is_there = |run: &&Run| points.contains(&run.cell.point);
         let runs = self.runs.iter().copied().filter(is_there).collect();
         Self { points, runs, ..self.clone() }
-    }
-
-    /// Returns whether the server had a fixed part of the CPU, and the generator left it that part at
-    /// every rate, so that CPU time remained.
-    fn has_its_part(&self) -> bool {
-        let is_over = |point: &Point| {
-            let here = || self.runs().filter(|run| run.cell.point == *point);
-            let idle: Vec<f64> = here().filter_map(|run| run.metric(CPU_IDLE)).collect();
-            let has_part = here().all(|run| run.raw.server_share.is_some());
-            let left = statistics::median(&idle).is_some_and(|idle| idle >= LEFT_OVER);
-            // Utilization counts until the last reading, when the server may still serve a queue.
-            let used =
-                here().filter_map(|run| Some(run.metric(UTILIZATION)? / run.raw.server_share?));
-            let used: Vec<f64> = used.collect();
-            let has_had = limit::answers_all(self.outcome, here())
-                || statistics::median(&used).is_some_and(|used| used >= USED);
-            has_part && left && has_had
-        };
-        self.points.iter().all(is_over)
     }
 
     /// Returns the figure at `point` in each block. A run that was not valid may have been repeated.

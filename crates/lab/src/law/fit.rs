@@ -184,10 +184,9 @@ fn of_variant(outcome: &Outcome, variant: &str, seed: u64) -> Option<Fit> {
 }
 
 /// Returns the generator's CPU time per request, in microseconds, if generator and server have one CPU together:
-/// the median over the cells of the fit. Otherwise, or if the server has a fixed share of that CPU, it is 0.
+/// the median over the cells of the fit. Otherwise it is 0.
 fn beside_us(outcome: &Outcome, variant: &str, fit: &[&Cell]) -> f64 {
-    let has_share = outcome.runs.iter().any(|run| run.raw.server_share.is_some());
-    if outcome.environment.cpus != 1 || has_share {
+    if outcome.environment.cpus != 1 {
         return 0.0;
     }
     let generator = |cell: &&Cell| mean_at(outcome, variant, &cell.point, Metric::GeneratorCpu);
@@ -233,14 +232,11 @@ fn cells(outcome: &Outcome, variant: &str) -> Vec<Cell> {
     let cell = |point: plan::Point| {
         let mean = |metric: Metric| mean_at(outcome, variant, &point, metric);
         let idle = number(&point, IDLE).unwrap_or(0.0);
-        // If a server has only a part of a CPU, its rates are divided by that part, so that they hold
-        // for a whole CPU.
-        let share = outcome.runs.iter().find_map(|run| run.raw.server_share).unwrap_or(1.0);
-        let completed_rps = mean(Metric::Throughput).map(|rps| rps / share);
+        let completed_rps = mean(Metric::Throughput);
         let measured = mean(Metric::Waits).zip(mean(Metric::ServerCpu)).map(|(waits, cpu_us)| {
             Figures { waits, cpu_us, completed_rps, latency_us: mean(Metric::LatencyMean) }
         });
-        let rate_rps = number(&point, RATE).map(|rate| rate / share);
+        let rate_rps = number(&point, RATE);
         let open = number(&point, OPEN);
         let name = plan::Cell { variant: variant.to_owned(), point: point.clone() }.name();
         Cell { name, idle, open, rate_rps, point, measured, completed_rps }

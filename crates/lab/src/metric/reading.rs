@@ -99,17 +99,14 @@ impl<'a> Reading<'a> {
     ///
     /// Several threads mostly wait for each other, which is not a lack of CPU time. Whether CPU time was
     /// left is then read from the CPU's own idle time, or, if that was not recorded, from the time that the
-    /// threads used. A process that has only a part of a CPU is at its limit when that part is used up.
+    /// threads used.
     pub(super) fn busy_share(&self) -> Option<f64> {
         let raw = self.raw;
         let sent_ns = self.load("/duration_s").map(|seconds| seconds * 1e9);
         let sent_ns = sent_ns.filter(|_| !raw.after.is_null());
-        let run_ns = raw.cpu.run_ns as f64;
         let waited_ns = self.waited_ns();
-        let used_ns =
-            raw.server_share.map_or(run_ns + waited_ns.unwrap_or(0) as f64, |part| run_ns / part);
-        let is_by_cpu = waited_ns.is_none() && raw.server_share.is_none();
-        let of_cpu = raw.idle_ns.filter(|_| is_by_cpu);
+        let used_ns = (raw.cpu.run_ns + waited_ns.unwrap_or(0)) as f64;
+        let of_cpu = raw.idle_ns.filter(|_| waited_ns.is_none());
         let of_cpu = of_cpu.map(|idle| (1.0 - idle as f64 / raw.wall_ns as f64).max(0.0));
         of_cpu.or_else(|| over(Some(used_ns), sent_ns.or(Some(raw.wall_ns as f64))))
     }

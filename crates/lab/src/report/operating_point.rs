@@ -118,9 +118,6 @@ pub(super) fn facts(outcome: &Outcome) -> Vec<String> {
     if is_shared {
         parts.push("shared with the generator".to_owned());
     }
-    if let Some(share) = experiment.deterministic_server_share {
-        parts.push(format!("the server has {share} of it"));
-    }
     let flags = [&experiment.load, &experiment.server];
     let has_flag = flags.iter().any(|flags| flags.contains_key(BACKLOG));
     let is_axis = experiment.axis.iter().any(|axis| axis.name == BACKLOG);
@@ -183,16 +180,13 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_the_cpu_is_a_difference() {
+    fn the_machine_of_a_guest_and_of_the_host() {
         let mut outcome = outcome("provos-fig4-9", &[500.0]);
         assert_eq!(machine(&outcome), "loopback on one machine, backlog 4,096");
         outcome.environment.guest = Some("6.1".into());
         outcome.environment.guest_mips = Some(250);
-        outcome.experiment.deterministic_server_share = Some(0.28);
-        assert_eq!(
-            machine(&outcome),
-            "emulated CPU of 250 million instructions/s, the server has 0.28 of it, backlog 4,096"
-        );
+        let guest = "emulated CPU of 250 million instructions/s, backlog 4,096";
+        assert_eq!(machine(&outcome), guest);
         let outcome = self::outcome("provos-fig10", &[500.0]);
         assert_eq!(machine(&outcome), "loopback on one machine");
     }

@@ -250,10 +250,9 @@ pub fn markdown(runs: &[Publication], register: &Register) -> anyhow::Result<Str
          `crates/lab/src/statistics.rs` explains how a verdict is made. For an undecided claim the table gives the reason.\n\
          It also gives the number of blocks that would decide the claim in four of five cases, at the noise of this run.\n\n\
          A deterministic guest has one CPU, which the server and the generator share (runs/README.md names the runs in\n\
-         such a guest). If the notes of a run give the server a fixed share of the CPU, and the generator left that share\n\
-         free, the limit is the server's own. In other runs the generator uses most of the CPU at the limit. There a claim\n\
-         about reply rates is decided only if the server's CPU time per reply has the same result, and the share of\n\
-         failed requests beyond the limit is valid only for such a machine.\n",
+         such a guest). The generator uses most of it at the limit. There a claim about reply rates is decided only if\n\
+         the server's CPU time per reply has the same result, and the share of failed requests beyond the limit is valid\n\
+         only for such a machine.\n",
     );
     for paper in &papers.paper {
         let _ = writeln!(text, "\n## {}", paper.title);
