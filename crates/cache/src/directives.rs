@@ -54,38 +54,38 @@ pub(crate) fn parse(value: &[u8]) -> impl Iterator<Item = Directive<'_>> {
 }
 
 /// Splits a comma-separated list that may contain quoted strings. Members are trimmed and empty
-/// ones are skipped. After an unterminated quote every comma separates, because a prohibition may
-/// follow it.
+/// ones are skipped.
 pub(crate) fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut rest = value;
+    split(value).filter(|member| !member.is_empty())
+}
+
+/// Splits at commas outside of quoted strings, and trims each piece. After an unterminated quote every
+/// comma separates, because a prohibition may follow it.
+pub(crate) fn split(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(value);
     let mut is_plain = false;
     std::iter::from_fn(move || {
-        while !rest.is_empty() {
-            let (mut quoted, mut escaped) = (false, false);
-            let mut end = rest.iter().position(|&b| {
-                if escaped {
-                    escaped = false;
-                    return false;
-                }
-                match b {
-                    b'"' => quoted = !quoted && !is_plain,
-                    b'\\' if quoted => escaped = true,
-                    b',' => return !quoted,
-                    _ => {}
-                }
-                false
-            });
-            if quoted {
-                is_plain = true;
-                end = rest.iter().position(|&b| b == b',');
+        let all = rest?;
+        let (mut quoted, mut escaped) = (false, false);
+        let mut end = all.iter().position(|&b| {
+            if escaped {
+                escaped = false;
+                return false;
             }
-            let member = rest[..end.unwrap_or(rest.len())].trim_ascii();
-            rest = end.map_or(&[][..], |end| &rest[end + 1..]);
-            if !member.is_empty() {
-                return Some(member);
+            match b {
+                b'"' => quoted = !quoted && !is_plain,
+                b'\\' if quoted => escaped = true,
+                b',' => return !quoted,
+                _ => {}
             }
+            false
+        });
+        if quoted {
+            is_plain = true;
+            end = all.iter().position(|&b| b == b',');
         }
-        None
+        rest = end.map(|end| &all[end + 1..]);
+        Some(all[..end.unwrap_or(all.len())].trim_ascii())
     })
 }
 

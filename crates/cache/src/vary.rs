@@ -2,10 +2,16 @@
 //!
 //! The request's values of the fields that `Vary` names are stored as lines: `name:value LF`, or
 //! `name LF` if the field was absent. Values are normalised before they are compared, in ways that
-//! do not change their meaning. Several field lines are one list, and whitespace around commas is
-//! ignored. In `Accept-Encoding` case, order and the notation of weights are ignored; in
-//! `Accept-Language` case is ignored (RFC 4647 §2), but not order, because many servers prefer the
-//! first language (RFC 9110 §12.5.4).
+//! do not change their meaning. The syntax of the field decides what this is:
+//!
+//! - The lines of a list ([`LISTS`]) are one list, and empty members and whitespace around commas are ignored. In
+//!   `Accept-Encoding` case, the notation of weights and, unless a coding is repeated, order are ignored; in
+//!   `Accept-Language` case is ignored (RFC 4647 §2), but not order, because many servers prefer the first language
+//!   (RFC 9110 §12.5.4).
+//! - A single value ([`SINGLE_VALUES`]) is compared as it is. An origin may take `Origin: https://a.example,` for another
+//!   origin than `https://a.example`, so the two must not share a response.
+//! - The syntax of every other field is unknown. Its lines are combined with commas (RFC 9110 §5.3), and whitespace around
+//!   commas is ignored, but an empty member counts.
 //!
 //! A field that the request's `Connection` names is not forwarded (RFC 9110 §7.6.1). The origin
 //! chose its response without it, so it counts as absent.
@@ -14,6 +20,7 @@
 //! another one ignores it. A request with such a field therefore has variants of its own: the value
 //! follows in the line, behind [`UNDERSCORES`].
 
+use crate::directives;
 use pollux_http::{
     fields::Field,
     request::{KnownField, Request},
@@ -21,6 +28,38 @@ use pollux_http::{
 
 /// The mark before the value of a field whose name is written with underscores. A value contains no NUL.
 const UNDERSCORES: &[u8] = b":\0";
+
+/// The mark between the lines of a field that has a single value.
+const NEXT_LINE: &[u8] = b"\0\0";
+
+/// Request fields whose value is a list, by their definitions in RFC 9110, RFC 9111, RFC 7240 and RFC 7239.
+const LISTS: [&[u8]; 8] = [
+    b"accept",
+    b"accept-charset",
+    b"cache-control",
+    b"expect",
+    b"forwarded",
+    b"pragma",
+    b"prefer",
+    b"te",
+];
+
+/// Request fields with a single value, in which a comma has no meaning or another one.
+const SINGLE_VALUES: [&[u8]; 13] = [
+    b"authorization",
+    b"content-type",
+    b"cookie",
+    b"from",
+    b"host",
+    b"if-modified-since",
+    b"if-range",
+    b"if-unmodified-since",
+    b"origin",
+    b"proxy-authorization",
+    b"range",
+    b"referer",
+    b"user-agent",
+];
 
 /// Appends the lines of `request` for the fields `names`, which are in lower case.
 pub(crate) fn put_lines<'n>(
@@ -45,7 +84,11 @@ fn put_line(name: &[u8], request: &Request<'_>, out: &mut Vec<u8>) {
                 put_list(lines(), out);
                 out[start..].make_ascii_lowercase();
             }
-            _ => put_list(lines(), out),
+            _ if LISTS.contains(&name) => put_list(lines(), out),
+            _ if SINGLE_VALUES.contains(&name) => {
+                put_joined(lines().map(|line| line.value), NEXT_LINE, out);
+            }
+            _ => put_joined(lines().flat_map(|line| directives::split(line.value)), b",", out),
         }
     }
     for field in request.fields().filter(|field| field.is_alias(name) && !field.is(name)) {
@@ -77,21 +120,26 @@ pub(crate) fn names(lines: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Appends the members of all lines, separated by one comma each.
 fn put_list<'b>(lines: impl Iterator<Item = Field<'b>>, out: &mut Vec<u8>) {
+    put_joined(lines.flat_map(|line| directives::members(line.value)), b",", out);
+}
+
+fn put_joined<'b>(values: impl Iterator<Item = &'b [u8]>, separator: &[u8], out: &mut Vec<u8>) {
     let mut is_first = true;
-    for member in lines.flat_map(|line| crate::directives::members(line.value)) {
+    for value in values {
         if !is_first {
-            out.push(b',');
+            out.extend_from_slice(separator);
         }
         is_first = false;
-        out.extend_from_slice(member);
+        out.extend_from_slice(value);
     }
 }
 
 /// Appends the codings sorted and in lower case. `x-gzip` becomes `gzip` (RFC 9110 §8.4.1.3), a
-/// weight of 1 is omitted, and other weights have three digits. Duplicate codings are kept.
+/// weight of 1 is omitted, and other weights have three digits. If a coding is repeated, servers choose
+/// one of its weights by the order, so the order stays.
 fn put_codings<'b>(lines: impl Iterator<Item = Field<'b>>, out: &mut Vec<u8>) {
     let mut members: Vec<Vec<u8>> = Vec::new();
-    for member in lines.flat_map(|line| crate::directives::members(line.value)) {
+    for member in lines.flat_map(|line| directives::members(line.value)) {
         let mut parts = member.splitn(2, |&b| b == b';').map(<[u8]>::trim_ascii);
         let mut coding = parts.next().unwrap_or(b"").to_ascii_lowercase();
         if coding == b"x-gzip" {
@@ -110,7 +158,12 @@ fn put_codings<'b>(lines: impl Iterator<Item = Field<'b>>, out: &mut Vec<u8>) {
         }
         members.push(coding);
     }
-    members.sort_unstable();
+    let name = |member: &[u8]| member.iter().position(|&b| b == b';').unwrap_or(member.len());
+    let mut names: Vec<&[u8]> = members.iter().map(|member| &member[..name(member)]).collect();
+    names.sort_unstable();
+    if names.windows(2).all(|two| two[0] != two[1]) {
+        members.sort_unstable();
+    }
     out.extend_from_slice(&members.join(&b","[..]));
 }
 
@@ -167,7 +220,10 @@ mod tests {
             ("", "", true),
             ("", "Bar: 1\r\n", true),
             ("Foo: 1\r\nFoo: 2\r\n", "Foo: 1, 2\r\n", true),
-            ("Foo: 1 ,, 2\r\n", "Foo: 1,2\r\n", true),
+            ("Foo: 1 , 2\r\n", "Foo: 1,2\r\n", true),
+            ("Foo: 1,,2\r\n", "Foo: 1,2\r\n", false),
+            ("Foo: 1,\r\n", "Foo: 1\r\n", false),
+            ("Foo: ,1\r\n", "Foo: 1\r\n", false),
             ("Foo: 1, 2\r\n", "Foo: 2, 1\r\n", false),
             ("Foo: \"1, 2\"\r\n", "Foo: \"1,2\"\r\n", false),
             ("Foo: a\r\n", "Foo: A\r\n", false),
@@ -176,6 +232,25 @@ mod tests {
         }
         assert!(!same(&["a", "b"], "A: x\r\nB: y\r\n", "A: x\r\n"));
         assert!(!same(&["a", "b"], "A: x\r\n", "B: x\r\n"));
+    }
+
+    #[test]
+    fn a_list_ignores_empty_members_and_a_single_value_is_compared_as_it_is() {
+        let cases = [
+            ("Accept", "a/b ,, c/d", "a/b,c/d", true),
+            ("Accept", "a/b,", "a/b", true),
+            ("Origin", "https://a.example,", "https://a.example", false),
+            ("Origin", "https://a.example", "https://a.example", true),
+            ("Cookie", "u=1, 2", "u=1,2", false),
+            ("Cookie", "u=1\r\nCookie: 2", "u=1,2", false),
+            ("Cookie", "u=1\r\nCookie: 2", "u=1\r\nCookie: 2", true),
+            ("Referer", "/?q=1,,2", "/?q=1,2", false),
+        ];
+        for (name, one, two, expected) in cases {
+            let line = |value| format!("{name}: {value}\r\n");
+            let field = name.to_ascii_lowercase();
+            assert_eq!(same(&[&field], &line(one), &line(two)), expected, "{name} {one:?} {two:?}");
+        }
     }
 
     /// RFC 9110 §7.6.1: a field that the origin did not see did not influence its response.
@@ -242,6 +317,8 @@ mod tests {
             ("gzip, deflate", "gzip", false),
             ("gzip;x=1", "gzip", false),
             ("", "identity", false),
+            ("gzip;q=0, gzip", "gzip, gzip;q=0", false),
+            ("br, gzip;q=0, gzip", "br, gzip;q=0, gzip", true),
         ] {
             let line = |value| format!("Accept-Encoding: {value}\r\n");
             assert_eq!(
