@@ -1,6 +1,9 @@
 //! Writes and filters field lines.
 
-use pollux_http::{fields::Fields, output::Output};
+use pollux_http::{
+    fields::{Field, Fields},
+    output::Output,
+};
 
 /// Appends one field line.
 pub(crate) fn put_field(name: &[u8], value: &[u8], out: &mut impl Output) {
@@ -10,11 +13,21 @@ pub(crate) fn put_field(name: &[u8], value: &[u8], out: &mut impl Output) {
     out.put(b"\r\n");
 }
 
+/// Digests of the content of one message (RFC 9530 §2, RFC 2616 §14.15). They are wrong for other content, such as a
+/// range of a stored response, or two joined parts. `Repr-Digest` is about the whole representation and stays.
+const CONTENT_DIGESTS: [&[u8]; 2] = [b"content-digest", b"content-md5"];
+
+/// Whether the field is a digest of the content of one message.
+pub(crate) fn is_content_digest(field: &Field<'_>) -> bool {
+    CONTENT_DIGESTS.iter().any(|name| field.is(name))
+}
+
 /// Whether the field describes content. A 304 does not repeat such fields, because the client has
 /// them already (RFC 9110 §15.4.5).
 fn describes_content(name: &[u8]) -> bool {
-    const NAMES: [&[u8]; 6] = [
+    const NAMES: [&[u8]; 7] = [
         b"content-type",
+        b"content-digest",
         b"content-encoding",
         b"content-language",
         b"content-length",

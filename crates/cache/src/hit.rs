@@ -3,12 +3,12 @@
 use crate::{
     cache_status::CacheStatus,
     content_range::{PARTIAL, Part},
-    field_lines::{put_field, put_not_modified_fields},
+    field_lines::{is_content_digest, put_field, put_not_modified_fields},
     record::{ContentPieces, Object},
 };
 use pollux_http::{
     conditional::{Precondition, Validators, evaluate, range_applies},
-    fields::Fields,
+    fields::{Field, Fields},
     output::{Output, put_decimal},
     range::{ByteRange, Selection, select},
     request::{KnownField, Method, Request},
@@ -104,10 +104,10 @@ impl Hit {
 pub(crate) fn selected(object: &Object, request: &Request<'_>, size: u64) -> Selection {
     let Some(range) = request.single(KnownField::Range) else { return Selection::Whole };
     let header = object.header();
-    // A date identifies these bytes only if it is a strong validator: if the response was received
-    // later than the change (RFC 9110 §13.1.5, §8.8.2.2).
+    // A date identifies these bytes only if it is a strong validator: if the origin sent the response
+    // later than the change. The arrival here may be later still (RFC 9110 §13.1.5, §8.8.2.2).
     let (etag, last_modified) = (object.etag(), header.last_modified());
-    let current = Validators { etag, last_modified, now: header.received_at };
+    let current = Validators { etag, last_modified, now: header.sent_at() };
     if request.method != Method::Get || !range_applies(request, &current) {
         return Selection::Whole;
     }
@@ -151,9 +151,12 @@ impl HitResponse {
         match self.shape {
             HitShape::Whole => out.put(self.object.fields()),
             // `Content-Range` is written once, below.
-            HitShape::Part(_) => {
-                let fields = Fields::new(self.object.fields());
-                for field in fields.filter(|field| !field.is(b"content-range")) {
+            HitShape::Part(part) => {
+                let is_same_content = part.len() == self.object.header().content_len;
+                let stays = |field: &Field<'_>| {
+                    !field.is(b"content-range") && (is_same_content || !is_content_digest(field))
+                };
+                for field in Fields::new(self.object.fields()).filter(stays) {
                     put_field(field.name, field.value, out);
                 }
             }

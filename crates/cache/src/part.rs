@@ -10,7 +10,7 @@
 use crate::{
     config::{Config, FIELDS_MAX},
     content_range::{PARTIAL, Part},
-    field_lines::{put_field, without},
+    field_lines::{is_content_digest, put_field, without},
     hit::selected,
     object_builder::ObjectBuilder,
     record::{FreshnessTimes, Object, PIECE, RecordTexts},
@@ -150,7 +150,7 @@ fn combined_fields(old: &[u8], new: &[u8], config: &Config) -> Option<Vec<u8>> {
     let mut fields = Vec::new();
     let is_replaced = |field: &Field<'_>| Fields::new(new).any(|other| other.is(field.name));
     let retained = Fields::new(old).filter(|field| !is_replaced(field));
-    for field in retained.chain(Fields::new(new)) {
+    for field in retained.chain(Fields::new(new)).filter(|field| !is_content_digest(field)) {
         put_field(field.name, field.value, &mut fields);
     }
     let metadata = ResponseMetadata::read(PARTIAL, Fields::new(&fields), config);

@@ -161,6 +161,11 @@ impl RecordHeader {
         (self.last_modified > 0).then_some(self.last_modified)
     }
 
+    /// The date at which the origin sent the response: its `Date`, or its arrival if it has none.
+    pub(crate) fn sent_at(&self) -> u64 {
+        u64::from(self.date)
+    }
+
     /// The date that `If-Modified-Since` is compared with (§4.3.2).
     pub(crate) fn modified_for_conditions(&self) -> u64 {
         self.last_modified().unwrap_or(u64::from(self.date))

@@ -345,3 +345,43 @@ fn rfc_9111_4_4_an_unsafe_method_ends_a_part() {
     harness.exchange(&request("POST /", ""), Some(&reply(200, "", "")));
     assert!(!harness.get("/", &range("1-2"), &reply(500, "", "")).is_hit());
 }
+
+/// RFC 9530 §2: `Content-Digest` is about the content of one message, `Repr-Digest` about the representation.
+#[test]
+fn rfc_9530_2_other_content_has_no_digest_of_the_stored_content() {
+    let digests =
+        "Content-Digest: sha-256=:AA==:\r\nContent-MD5: AA==\r\nRepr-Digest: sha-256=:BB==:\r\n";
+    let of = |got: &crate::harness::ClientResult| {
+        ["content-digest", "content-md5", "repr-digest"].map(|name| got.field(name).is_some())
+    };
+    let mut harness = Harness::default();
+    harness.get("/", "", &reply(200, &format!("{TAG}{digests}"), WHOLE));
+    assert_eq!(of(&harness.get("/", "", "")), [true; 3]);
+    assert_eq!(of(&harness.get("/", &range("0-9"), "")), [true; 3], "the same content");
+    assert_eq!(of(&harness.get("/", &range("0-3"), "")), [false, false, true]);
+    assert_eq!(of(&harness.get("/", "If-None-Match: \"a\"\r\n", "")), [false, false, true]);
+    // A part as it was received, a part of it, and two joined parts.
+    let mut harness = with_parts(&format!("{TAG}{digests}"), &[(0, 4)]);
+    assert_eq!(of(&harness.get("/", &range("0-4"), "")), [true; 3]);
+    assert_eq!(of(&harness.get("/", &range("0-2"), "")), [false, false, true]);
+    harness.get("/", &range("5-9"), &part(&format!("{TAG}{digests}"), 5, 9));
+    let got = harness.get("/", "", "");
+    assert_eq!((got.text(), of(&got)), (WHOLE, [false, false, true]));
+}
+
+/// RFC 9110 §8.8.2.2: a date is a strong validator only if the origin sent the response later.
+#[test]
+fn rfc_9110_13_1_5_a_date_of_the_second_of_the_response_is_no_strong_validator() {
+    let changed = at(START - 100);
+    for (sent, expected) in [(START - 100, 200), (START - 99, 206)] {
+        let mut harness = Harness::default();
+        let fields = format!(
+            "Cache-Control: max-age=600\r\nDate: {}\r\nLast-Modified: {changed}\r\n",
+            at(sent)
+        );
+        harness.get("/", "", &reply(200, &fields, WHOLE));
+        let asked = format!("Range: bytes=0-3\r\nIf-Range: {changed}\r\n");
+        let got = harness.get("/", &asked, "");
+        assert_eq!((got.is_hit(), got.status), (true, expected));
+    }
+}
