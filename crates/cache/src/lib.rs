@@ -62,6 +62,7 @@ mod content_range;
 mod directives;
 mod disk;
 mod field_lines;
+mod freshen;
 mod history;
 mod hit;
 mod key;

@@ -1,5 +1,4 @@
-//! Handles responses of the origin: stores them, updates stored ones, or replaces failures by stale
-//! responses (RFC 9111 §3, §4.3, §4.4).
+//! Handles responses of the origin: stores them, or replaces failures by stale responses (RFC 9111 §3, §4.3, §4.4).
 
 use crate::{
     cache_status::{CacheStatus, Forward},
@@ -11,7 +10,7 @@ use crate::{
     object_builder::ObjectBuilder,
     part,
     pending_fetches::Ticket,
-    record::{FreshnessTimes, Object, RecordTexts},
+    record::{FreshnessTimes, Object},
     response_metadata::{ResponseMetadata, is_dropped},
     rules::{self, Refusal},
     shard::Shard,
@@ -21,7 +20,7 @@ use pollux_http::{
     conditional::{self, Validators},
     date,
     etag::ETag,
-    fields::{Field, Fields},
+    fields::Field,
     output::Output,
     reply::ReplyHead,
     request::{KnownField, Method, Request},
@@ -134,8 +133,14 @@ impl Shard {
             self.freshen_by_head(hash, &key, request, reply, exchange);
         }
         if !may_store {
-            self.end(ticket);
-            return self.forward_uncached(status);
+            let metadata = ResponseMetadata::read(reply.status, reply.fields(), &self.config);
+            let fetching = self.end(ticket);
+            let were_replaced = fetching.is_some_and(|fetching| fetching.conditions_replaced);
+            let mut decision = self.forward_uncached(status);
+            if were_replaced && is_not_modified(request, &metadata, exchange.now) {
+                decision.source = ResponseSource::NotModified;
+            }
+            return decision;
         }
         self.begin_storing(ticket, request, reply, candidate.as_ref(), status, exchange)
     }
@@ -174,7 +179,11 @@ impl Shard {
     }
 
     /// Repeats the request without conditions.
-    fn refetch_unconditionally(&mut self, ticket: Ticket, status: CacheStatus) -> ResponseDecision {
+    pub(super) fn refetch_unconditionally(
+        &mut self,
+        ticket: Ticket,
+        status: CacheStatus,
+    ) -> ResponseDecision {
         let Some(fetching) = self.pending_fetches.get(ticket) else {
             return self.forward_uncached(status);
         };
@@ -380,182 +389,11 @@ impl Shard {
         hit.cache_status.detail = Some("stale-if-error");
         hit
     }
-
-    /// Handles a 304 to a validation request of this cache (§4.3.3, §4.3.4).
-    fn handle_not_modified(
-        &mut self,
-        ticket: Ticket,
-        request: &Request<'_>,
-        reply: &ReplyHead<'_>,
-        candidate: &Object,
-        status: CacheStatus,
-        exchange: ExchangeTimes,
-    ) -> ResponseDecision {
-        let metadata =
-            ResponseMetadata::read(candidate.header().status, reply.fields(), &self.config);
-        let matches_response = |object: &Object| match (&metadata.etag, object.etag()) {
-            (Some(new), Some(old)) if new.weak || old.weak => new.weakly_equals(&old),
-            (Some(new), Some(old)) => new.strongly_equals(&old),
-            // The stored response has no entity tag, so the 304 refers to another representation.
-            (Some(_), None) => false,
-            (None, _) => {
-                let changed = object.header().last_modified();
-                metadata.last_modified.is_none() || metadata.last_modified == changed
-            }
-        };
-        if !matches_response(candidate) {
-            return self.refetch_unconditionally(ticket, status);
-        }
-        self.statistics.revalidated += 1;
-        let fetching = self.pending_fetches.get(ticket);
-        let is_invalidated = fetching.as_ref().is_some_and(|fetching| fetching.is_invalidated);
-        let hash = fetching.and_then(|f| f.key.as_ref().map(|(hash, _)| *hash)).unwrap_or(0);
-        self.history.record_success(hash);
-        let object = self.freshen(hash, candidate, request, reply, is_invalidated, exchange);
-        if object.header().time_left(exchange.now) <= 0 || object.header().is_no_cache() {
-            self.history.disable_coalescing(hash, exchange.now);
-        }
-        self.end(ticket);
-        let hit = self.hit(object, status.clone(), exchange.now);
-        ResponseDecision {
-            source: ResponseSource::Stored(hit),
-            should_store: false,
-            cache_status: status,
-        }
-    }
-
-    /// Returns `old` updated with the fields of `reply` (§3.2), and stores it unless that is
-    /// forbidden.
-    fn freshen(
-        &mut self,
-        hash: u64,
-        old: &Object,
-        request: &Request<'_>,
-        reply: &ReplyHead<'_>,
-        is_invalidated: bool,
-        exchange: ExchangeTimes,
-    ) -> Object {
-        let status = old.header().status;
-        let of_reply = ResponseMetadata::read(status, reply.fields(), &self.config);
-        // Collected, because each stored field is compared with all of them. They are as many as a
-        // head may have.
-        let new_fields: Vec<_> = reply.forwarded().filter(updates).collect();
-        let mut fields = Vec::new();
-        for field in Fields::new(old.fields()) {
-            let is_replaced = new_fields.iter().any(|new| new.is(field.name));
-            // A 304 without `Date` is as old as its arrival, not as old as the response that it
-            // validates.
-            let is_old_date = field.is(b"date") && of_reply.date.is_none();
-            if !is_replaced && !is_old_date {
-                put_field(field.name, field.value, &mut fields);
-            }
-        }
-        for field in &new_fields {
-            put_field(field.name, field.value, &mut fields);
-        }
-        if of_reply.date.is_none() {
-            put_field(b"Date", &date::format(exchange.now), &mut fields);
-        }
-        let request_metadata = self.request_metadata(request);
-        let mut merged = ResponseMetadata::read(status, Fields::new(&fields), &self.config);
-        // A response that was stored for all users stays so, even if the request that confirms it has a cookie.
-        let is_for_all = !old.header().is_unstated() || old.header().stale_if_error > 0;
-        merged.is_for_cookie = request_metadata.has_cookie && !is_for_all;
-        let fields = without(&fields, &merged.directives.withheld);
-        let metadata = ResponseMetadata::read(status, Fields::new(&fields), &self.config);
-        let times = FreshnessTimes {
-            initial_age: of_reply.initial_age(exchange.requested_at, exchange.now),
-            ..FreshnessTimes::of(&merged, exchange.requested_at, exchange.now, &self.config)
-        };
-        // If the fields of `Vary` have changed, the values come from the current request (§4.1).
-        let names = || merged.varies.names.iter().map(Vec::as_slice);
-        let mut vary = old.vary().to_vec();
-        let vary_changed = !names().eq(vary::names(old.vary()));
-        if vary_changed {
-            vary.clear();
-            vary::put_lines(names(), request, &mut vary);
-        }
-        let is_too_long = fields.len() > FIELDS_MAX || vary.len() > usize::from(u16::MAX);
-        if is_too_long {
-            // Too long for a record: only this client receives it.
-            vary.clear();
-        }
-        let texts = RecordTexts { key: old.key(), vary: &vary, fields: &fields };
-        let pieces = old.pieces().cloned();
-        let metadata = ResponseMetadata { directives: merged.directives.clone(), ..metadata };
-        let new = Object::new(&metadata, times, texts, old.inline_content(), pieces);
-        let storable = rules::check_storable(
-            &metadata,
-            request_metadata.is_authorized,
-            request_metadata.directives.no_store,
-            exchange.now,
-            &self.config,
-        );
-        // The 304 is not about a response that has replaced the validated one meanwhile (§4.3.4).
-        let mut stored = self.memory.objects(hash, old.key()).iter();
-        let is_replaced = stored.any(|stored| stored.vary() == old.vary() && !stored.is_same(old));
-        match storable {
-            Ok(()) if is_replaced => {}
-            Ok(()) if vary_changed && !is_invalidated && !is_too_long => {
-                self.remove_one(hash, old);
-                self.put(hash, new.clone());
-            }
-            Ok(()) if !is_invalidated && !is_too_long => self.replace(hash, old, &new),
-            // The 304 confirms the stored response; only its cookie must not be stored.
-            Err(Refusal::SetCookie) if !is_invalidated => {}
-            Err(refusal) if !is_invalidated && !refusal.evicts_stored() => {}
-            _ => self.remove_one(hash, old),
-        }
-        new
-    }
-
-    /// Compares a response to HEAD with the stored response (§4.3.5): updates its fields if both
-    /// have the same validators and length, and removes it otherwise.
-    fn freshen_by_head(
-        &mut self,
-        hash: u64,
-        key: &[u8],
-        request: &Request<'_>,
-        reply: &ReplyHead<'_>,
-        exchange: ExchangeTimes,
-    ) {
-        if reply.status != 200 {
-            return;
-        }
-        let metadata = ResponseMetadata::read(200, reply.fields(), &self.config);
-        let mut scratch = Vec::new();
-        let objects = self.memory.objects(hash, key);
-        let Some(old) = objects
-            .iter()
-            .find(|object| vary::matches(object.vary(), request, &mut scratch))
-            .filter(|object| matches!(object.header().status, 200 | PARTIAL))
-            .cloned()
-        else {
-            return;
-        };
-        let (header, part) = (old.header(), old.part());
-        let size = part.map_or(header.content_len, |part| part.size);
-        let differs = metadata.etag.is_some_and(|new| Some(new) != old.etag())
-            || metadata.last_modified.is_some_and(|new| Some(new) != header.last_modified())
-            || metadata.content_length.is_some_and(|new| new != size);
-        if differs {
-            self.remove_one(hash, &old);
-            self.statistics.invalidated += 1;
-        } else if part.is_none() {
-            self.freshen(hash, &old, request, reply, false, exchange);
-        }
-    }
 }
 
 /// Whether RFC 5861 §4 counts the status as an error.
 fn is_failure(status: u16) -> bool {
     matches!(status, 500 | 502 | 503 | 504)
-}
-
-/// Whether the field of a 304 replaces the stored field (§3.2). The coding and the range of the
-/// stored content stay as they are.
-fn updates(field: &Field<'_>) -> bool {
-    !is_dropped(field) && !field.is(b"content-encoding") && !field.is(b"content-range")
 }
 
 /// Appends the fields to store: without those that no cache stores and those that the response

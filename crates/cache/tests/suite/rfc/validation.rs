@@ -252,3 +252,51 @@ fn rfc_9111_4_a_late_end_does_not_bring_an_older_response_back() {
         assert_eq!(harness.get("/", "", "").text(), "new", "{has_content}");
     }
 }
+
+/// RFC 9111 §5.2.2.7 and §5.2.2.4 forbid to store the field, not to send it to the client whose request the
+/// origin has just answered.
+#[test]
+fn rfc_9111_5_2_2_7_a_304_brings_its_client_a_field_that_is_not_stored() {
+    for directive in ["private", "no-cache"] {
+        let fields = |number: u32| {
+            format!(
+                "Cache-Control: max-age=1, {directive}=\"Set-Cookie\"\r\nETag: \"a\"\r\nSet-Cookie: s={number}\r\n"
+            )
+        };
+        let mut harness = Harness::default();
+        let got = harness.get("/", "", &reply(200, &fields(1), "old"));
+        assert_eq!(got.field("set-cookie"), Some("s=1"), "{directive}");
+        assert_eq!(harness.get("/", "", "").field("set-cookie"), None, "{directive}");
+        harness.now += 10;
+        let got = harness.get("/", "", &reply(304, &fields(2), ""));
+        assert_eq!((got.status, got.text()), (200, "old"), "{directive}");
+        assert_eq!(got.field("set-cookie"), Some("s=2"), "{directive}");
+        let got = harness.get("/", "", "");
+        assert_eq!((got.is_hit(), got.field("set-cookie")), (true, None), "{directive}");
+        harness.now += 10;
+        let got = harness.get("/", "If-None-Match: \"a\"\r\n", &reply(304, &fields(3), ""));
+        assert_eq!((got.status, got.field("set-cookie")), (304, Some("s=3")), "{directive}");
+    }
+}
+
+/// The stored bytes are only equivalent to those of the strong tag, so that a range must not be joined to them.
+#[test]
+fn rfc_9111_4_3_4_a_strong_304_leaves_the_weak_tag_of_the_stored_response() {
+    let mut harness = with_stale("ETag: W/\"a\"\r\n");
+    let got = harness.get("/", "", &reply(304, &format!("{FRESH}ETag: \"a\"\r\n"), ""));
+    assert_eq!((got.status, got.text(), got.field("etag")), (200, "old", Some("W/\"a\"")));
+    let got = harness.get("/", "Range: bytes=0-0\r\nIf-Range: \"a\"\r\n", "");
+    assert_eq!((got.is_hit(), got.status, got.text()), (true, 200, "old"));
+}
+
+#[test]
+fn rfc_9110_13_2_2_the_condition_of_a_head_is_evaluated_if_the_cache_replaced_it() {
+    for (condition, expected) in [("\"b\"", 304), ("\"c\"", 200)] {
+        let mut harness = with_stale("ETag: \"a\"\r\n");
+        let head = request("HEAD /", &format!("If-None-Match: {condition}\r\n"));
+        let wire = format!("HTTP/1.1 200 X\r\n{FRESH}ETag: \"b\"\r\nContent-Length: 3\r\n\r\n");
+        let got = harness.exchange(&head, Some(&wire));
+        assert_eq!(got.conditions.as_deref(), Some("If-None-Match: \"a\"\r\n"));
+        assert_eq!((got.status, got.field("etag")), (expected, Some("\"b\"")), "{condition}");
+    }
+}
