@@ -25,7 +25,8 @@ pub fn format(unix_second: u64) -> [u8; LEN] {
 
 /// Parses any of the three forms that a recipient must accept: IMF-fixdate, RFC 850, asctime.
 /// Returns `None` for anything else and for dates that do not exist. A leap second (`23:59:60`) is
-/// the second after it, as in UNIX time.
+/// the second after it, as in UNIX time. The two digits of a year in RFC 850 mean a year that is at most 50 years
+/// after the present one.
 ///
 /// ```
 /// use pollux_http::date;
@@ -38,8 +39,42 @@ pub fn parse(text: &[u8]) -> Option<u64> {
 }
 
 fn parse_plain(text: &[u8]) -> Option<u64> {
+    // Only in the form of RFC 850 the name of the day has more than three letters.
+    let is_rfc_850 = text.get(3).is_some_and(u8::is_ascii_alphabetic);
+    let with_year = if is_rfc_850 { Some(with_full_year(text, this_year())?) } else { None };
+    let text = with_year.as_ref().map_or(text, |date| &date[..]);
     let date: httpdate::HttpDate = std::str::from_utf8(text).ok()?.parse().ok()?;
     SystemTime::from(date).duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
+}
+
+/// Returns a date of RFC 850 as an IMF-fixdate. Its year is the one with these two digits that is at most 50 years
+/// after `this_year`, and later than 50 years before it (RFC 9110 §5.6.7).
+#[cold]
+fn with_full_year(text: &[u8], this_year: u64) -> Option<[u8; LEN]> {
+    const REST_LEN: usize = "06-Nov-94 08:49:37 GMT".len();
+    let comma = text.iter().position(|&b| b == b',')?;
+    let day = std::str::from_utf8(&text[..comma]).ok().filter(|day| DAYS.contains(day))?;
+    let rest: &[u8; REST_LEN] = text[comma..].strip_prefix(b", ")?.try_into().ok()?;
+    let (b"-", b"-") = (&rest[2..3], &rest[6..7]) else { return None };
+    let latest = this_year + 50;
+    let year = latest - (latest - decimal(&rest[7..9])?) % 100;
+    let mut date = [b' '; LEN];
+    date[..3].copy_from_slice(&day.as_bytes()[..3]);
+    date[3] = b',';
+    date[5..7].copy_from_slice(&rest[..2]);
+    date[8..11].copy_from_slice(&rest[3..6]);
+    // A year before 10000 has four digits, so the write cannot fail.
+    write!(&mut date[12..16], "{year:04}").ok()?;
+    date[16..].copy_from_slice(&rest[9..]);
+    Some(date)
+}
+
+/// Returns the present year; in the first hours of a year it may be the last one.
+fn this_year() -> u64 {
+    /// The mean length of a year of the Gregorian calendar in seconds.
+    const YEAR_S: u64 = 31_556_952;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    1970 + now.as_secs() / YEAR_S
 }
 
 /// Parses a date in a leap second, which httpdate refuses although the grammar has it.
@@ -200,6 +235,42 @@ mod tests {
             assert_eq!(parse(text.as_bytes()), None, "{text}");
         }
         assert_eq!(parse(b"\xff"), None);
+    }
+
+    #[test]
+    fn two_digits_mean_a_year_at_most_50_years_ahead_rfc_9110_5_6_7() {
+        let of = |text: &str, this_year| {
+            let date = with_full_year(text.as_bytes(), this_year)?;
+            Some(String::from_utf8(date.to_vec()).unwrap())
+        };
+        for (year, this_year, expected) in [
+            ("76", 2026, "2076"),
+            ("77", 2026, "1977"),
+            ("26", 2026, "2026"),
+            ("00", 2026, "2000"),
+            ("99", 2026, "1999"),
+            ("01", 2076, "2101"),
+            ("44", 1994, "2044"),
+            ("45", 1994, "1945"),
+        ] {
+            let text = format!("Monday, 30-Nov-{year} 00:00:00 GMT");
+            let expected = format!("Mon, 30 Nov {expected} 00:00:00 GMT");
+            assert_eq!(of(&text, this_year), Some(expected), "{text} in {this_year}");
+        }
+        for text in [
+            "Monday, 30-Nov-2076 00:00:00 GMT",
+            "Monday, 30 Nov 76 00:00:00 GMT",
+            "Monday 30-Nov-76 00:00:00 GMT",
+            "Day, 30-Nov-76 00:00:00 GMT",
+            "Monday, 30-Nov-x6 00:00:00 GMT",
+            "Monday, 30-Nov-76 00:00:00 GMT ",
+            "Monday",
+        ] {
+            assert_eq!(of(text, 2026), None, "{text}");
+        }
+        // 30 November 2050 is a Wednesday; in 1950 it was a Thursday.
+        assert_eq!(parse(b"Wednesday, 30-Nov-50 00:00:00 GMT"), Some(2_553_379_200));
+        assert_eq!(parse(b"Thursday, 30-Nov-50 00:00:00 GMT"), None);
     }
 
     /// Regression: a date in a leap second counted as none.

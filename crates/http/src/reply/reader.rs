@@ -438,8 +438,10 @@ impl HeadInfo {
         let section = &head_bytes[line.len..];
         let section_limits = SectionLimits::for_header(limits);
         let mut connection = ConnectionSize::default();
+        let mut has_upgrade = false;
         let found = fields::parse(section, section_limits, |field| {
             connection.add(&field)?;
+            has_upgrade |= field.is(b"upgrade") && !field.value.is_empty();
             add(&mut framing_fields, field)
         });
         let Some(len) = found.map_err(ReplyError::of_head)? else { return Ok(None) };
@@ -452,6 +454,9 @@ impl HeadInfo {
                 || framing_fields.content_length.is_some_and(|n| n > 0));
         let next = match line.status {
             SWITCHING if !request_info.upgrade => return Err(ReplyError::Unsolicited),
+            SWITCHING if !has_upgrade => {
+                return Err(ReplyError::Syntax("101 without the protocol that it switches to"));
+            }
             SWITCHING => Next::Switched,
             // Other recipients may expect the announced content, so no further reply is safe.
             _ if is_misleading || !framing_fields.keep_alive(line.version) => Next::Close,

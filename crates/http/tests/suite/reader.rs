@@ -172,6 +172,13 @@ fn switching_is_an_answer_to_upgrade_alone() {
         read_reply_to(wire, RequestInfo { upgrade: true, ..RequestInfo::default() }).unwrap();
     assert_eq!(record.end, Some((vec![], Next::Switched)));
     assert_eq!(&wire.as_bytes()[record.consumed..], b"\x01\x02not http");
+    // RFC 9110 §15.2.2: the reply names the protocol.
+    for fields in ["", "Upgrade:\r\n"] {
+        let wire = format!("HTTP/1.1 101 Switching Protocols\r\n{fields}\r\n");
+        let request_info = RequestInfo { upgrade: true, ..RequestInfo::default() };
+        let outcome = read_reply_to(&wire, request_info);
+        assert!(matches!(outcome, Err(ReplyError::Syntax(_))), "{fields:?}: {outcome:?}");
+    }
 }
 
 /// Everything that recipients read in different ways is rejected, and the connection closed.
