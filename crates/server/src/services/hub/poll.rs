@@ -79,8 +79,10 @@ pub(super) fn wait_of(request: &Request<'_>) -> Option<u32> {
     // Several fields are one list, and the first of several preferences of a name counts (§2).
     let lists = request.fields().filter(|field| field.name.eq_ignore_ascii_case(b"prefer"));
     let lists = lists.filter_map(|field| std::str::from_utf8(field.value).ok());
-    let seconds = lists.flat_map(|list| list.split([',', ';'])).find_map(|preference| {
-        let (name, value) = preference.split_once('=')?;
+    let mut preferences = lists.flat_map(|list| list.split(','));
+    let seconds = preferences.find_map(|preference| {
+        // What follows a semicolon are parameters of this preference.
+        let (name, value) = preference.split(';').next()?.split_once('=')?;
         name.trim().eq_ignore_ascii_case("wait").then(|| value.trim())
     })?;
     let quoted = seconds.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
@@ -388,6 +390,9 @@ mod tests {
             ("Prefer: respond-async\r\n", None),
             ("Prefer: wait=30\r\n", Some(30)),
             ("prefer: respond-async, Wait = 5;x\r\n", Some(5)),
+            // Regression: a parameter of another preference began a long poll.
+            ("Prefer: respond-async;wait=1\r\n", None),
+            ("Prefer: respond-async; wait=1, wait=3; wait=2\r\n", Some(3)),
             // Regression: each of these began a stream, for which such a client waits until its own timeout.
             ("Prefer: respond-async\r\nPrefer: wait=7\r\n", Some(7)),
             ("Prefer: wait=\"7\"\r\n", Some(7)),
