@@ -86,14 +86,17 @@ impl Configuration {
 }
 
 /// Returns the text of a fault. A value that is not in a file was given by the flag of the same
-/// name.
+/// name; the flags of `[hub]` have a prefix.
 pub(crate) fn describe(fault: &Fault) -> String {
     if fault.file.is_some() {
         return fault.to_string();
     }
     let key = fault.key.iter().rev().find_map(|key| match key {
         Key::Name("root") => Some("DIR: ".to_owned()),
-        Key::Name(name) => Some(format!("--{name}: ")),
+        Key::Name(name) => {
+            let is_of_hub = fault.key.first() == Some(&Key::Name("hub")) && *name != "hub";
+            Some(format!("--{}{name}: ", if is_of_hub { "hub-" } else { "" }))
+        }
         Key::Index(_) => None,
     });
     let help = fault.help.as_ref().map(|help| format!(": {help}")).unwrap_or_default();
@@ -121,6 +124,21 @@ mod tests {
         all.extend(keys(&schema["$defs"]["SiteSection"]));
         all.extend(keys(&schema["$defs"]["HubSection"]).iter().map(|key| format!("hub-{key}")));
         all
+    }
+
+    /// Regression: the text named a flag `--max-update`, which there is not.
+    #[test]
+    fn a_fault_of_the_hub_names_its_flag() {
+        for (key, expected) in [
+            (&[Key::Name("hub"), Key::Name("max-update")][..], "--hub-max-update: x"),
+            (&[Key::Name("hub"), Key::Name("cors"), Key::Index(0)], "--hub-cors: x"),
+            (&[Key::Name("hub")], "--hub: x"),
+            (&[Key::Name("site"), Key::Index(0), Key::Name("hub")], "--hub: x"),
+            (&[Key::Name("site"), Key::Index(0), Key::Name("max-body")], "--max-body: x"),
+        ] {
+            let fault = Fault { key: key.to_vec(), message: "x".into(), ..Fault::default() };
+            assert_eq!(describe(&fault), expected);
+        }
     }
 
     #[test]
