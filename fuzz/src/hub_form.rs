@@ -16,13 +16,13 @@ pub fn check(data: &[u8]) {
     let dialect = [Dialect::Zero, Dialect::One, Dialect::Both][usize::from(first % 3)];
     let hub = HubUrl::parse("https://hub.example/.well-known/mercure").expect("a URL");
     let limits = Limits { update_bytes: 64 << 10, ..Limits::default() };
-    if let Ok(publication) = form::parse(body, dialect, &hub, &limits) {
+    if let Ok(publication) = form::parse(body, dialect, dialect, &hub, &limits) {
         check_bounds(&publication, dialect, &hub);
         let mut written = write(&publication);
         // The planted fault: the last byte is lost.
         written.truncate(written.len() - usize::from(crate::planted()));
         let limits = Limits { update_bytes: usize::MAX, ..limits };
-        let again = form::parse(&written, dialect, &hub, &limits);
+        let again = form::parse(&written, dialect, dialect, &hub, &limits);
         assert_eq!(again.as_ref(), Ok(&publication), "{}", written.escape_ascii());
     }
     if let Ok(parsed) = query::parse(body, dialect, &limits) {

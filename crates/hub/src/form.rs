@@ -9,8 +9,9 @@ use crate::{
     update::Publication,
 };
 
-/// Parses the body of a publish request (draft-dunglas-mercure §5). `dialect` determines how many
-/// topics an update may have: exactly one in 1.0, several in 0.x.
+/// Parses the body of a publish request (draft-dunglas-mercure §5). `dialect`, that of the publisher, determines
+/// how many topics an update may have: exactly one in 1.0, several in 0.x. `served` is the dialect of the hub: if it
+/// includes 1.0, the hub alone publishes updates of the type `mercure`, by which subscribers know its events.
 ///
 /// # Errors
 /// 400 for malformed fields, 403 for a topic in the namespace of the hub, 413 for a value that exceeds
@@ -18,6 +19,7 @@ use crate::{
 pub fn parse(
     body: &[u8],
     dialect: Dialect,
+    served: Dialect,
     hub: &HubUrl,
     limits: &Limits,
 ) -> Result<Publication, Reject> {
@@ -49,7 +51,7 @@ pub fn parse(
         check_id(id)?;
     }
     if let Some(event_type) = &publication.event_type {
-        check_type(event_type, dialect)?;
+        check_type(event_type, served)?;
     }
     if let Some(retry) = &publication.retry {
         check_retry(retry)?;
@@ -111,14 +113,14 @@ fn check_id(id: &str) -> Result<(), Reject> {
     Ok(())
 }
 
-fn check_type(event_type: &str, dialect: Dialect) -> Result<(), Reject> {
+fn check_type(event_type: &str, served: Dialect) -> Result<(), Reject> {
     if event_type.len() > limits::EVENT_TYPE_BYTES {
         return Err(Reject::too_large("the type is longer than 256 bytes: use a shorter one"));
     }
     if has_invisible(event_type) {
         return Err(Reject::invalid("a type has control or invisible characters: remove them"));
     }
-    if event_type == "mercure" && dialect.one() {
+    if event_type == "mercure" && served.one() {
         return Err(Reject::invalid("the type mercure is reserved for the hub: use another"));
     }
     Ok(())
@@ -144,7 +146,24 @@ mod tests {
     }
 
     fn form(body: &str, dialect: Dialect) -> Result<Publication, u16> {
-        parse(body.as_bytes(), dialect, &hub(), &Limits::default()).map_err(|e| e.status)
+        form_at(body, dialect, dialect)
+    }
+
+    fn form_at(body: &str, dialect: Dialect, served: Dialect) -> Result<Publication, u16> {
+        parse(body.as_bytes(), dialect, served, &hub(), &Limits::default()).map_err(|e| e.status)
+    }
+
+    /// Regression: a publisher with a token of 0.x could forge the events of a hub that serves 1.0 as well.
+    #[test]
+    fn the_type_of_the_hub_is_its_own_whatever_the_token() {
+        for (token, served, expected) in [
+            (Dialect::Zero, Dialect::Both, Err(400)),
+            (Dialect::One, Dialect::Both, Err(400)),
+            (Dialect::Zero, Dialect::Zero, Ok(Some("mercure".to_owned()))),
+        ] {
+            let form = form_at("topic=a&type=mercure", token, served);
+            assert_eq!(form.map(|form| form.event_type), expected, "{token:?} {served:?}");
+        }
     }
 
     #[test]
@@ -220,7 +239,7 @@ mod tests {
     proptest! {
         #[test]
         fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = parse(&bytes, Dialect::Both, &hub(), &Limits::default());
+            let _ = parse(&bytes, Dialect::Both, Dialect::Both, &hub(), &Limits::default());
         }
     }
 }

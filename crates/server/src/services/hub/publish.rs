@@ -121,7 +121,8 @@ impl Hub {
     pub(super) fn publish(&self, form: &Form, ticket: Ticket) -> Result<Option<Arc<str>>, Reject> {
         let shared = &self.shared;
         let dialect = form.access.as_ref().map_or(shared.config.dialect, |access| access.dialect);
-        let publication = form::parse(&form.bytes, dialect, &shared.url, &shared.config.limits)?;
+        let (served, limits) = (shared.config.dialect, &shared.config.limits);
+        let publication = form::parse(&form.bytes, dialect, served, &shared.url, limits)?;
         if let Some(access) = &form.access
             && !access.may_publish(&publication.topics, &shared.url)
         {
