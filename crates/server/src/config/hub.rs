@@ -61,19 +61,36 @@ impl FromStr for KeySource {
         let Some((scheme, _)) = text.split_once("://") else { return Ok(Self::File(text.into())) };
         let url =
             Url::parse(text).map_err(|error| format!("{error}: give FILE or https://HOST"))?;
-        let is_near = match url.host() {
-            Some(Host::Domain(name)) => name == "localhost",
-            Some(Host::Ipv4(address)) => address.is_loopback(),
-            Some(Host::Ipv6(address)) => address.is_loopback(),
-            None => return Err("the URL names no host".into()),
-        };
+        if url.host().is_none() {
+            return Err("the URL names no host".into());
+        }
         match scheme {
             "https" => Ok(Self::Url(url)),
-            "http" if is_near => Ok(Self::Url(url)),
+            "http" if is_near(&url) => Ok(Self::Url(url)),
             "http" => Err("keys that come over http:// could be anybody's: use https://".into()),
             _ => Err(format!("{scheme}:// is not supported: give FILE or https://HOST")),
         }
     }
+}
+
+/// Returns whether a URL is one of this host.
+fn is_near(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
+/// Returns whether a text can be the identifier of an issuer (RFC 9728 §2, RFC 8414 §2). As for keys, `http` is enough on
+/// this host.
+fn is_issuer(text: &str) -> bool {
+    let is_one = |url: Url| {
+        let is_safe = url.scheme() == "https" || url.scheme() == "http" && is_near(&url);
+        is_safe && url.has_host() && url.query().is_none() && url.fragment().is_none()
+    };
+    Url::parse(text).is_ok_and(is_one)
 }
 
 impl fmt::Display for KeySource {
@@ -204,6 +221,14 @@ impl HubConfig {
             "--hub-heartbeat {:?}: at least {HEARTBEAT_LEAST:?}, or 0 for no comments",
             self.heartbeat
         );
+        self.check_sizes()?;
+        for issuer in &self.issuers {
+            ensure!(
+                is_issuer(issuer),
+                "--hub-issuer {issuer:?}: give the issuer's URL as its tokens have it in `iss`, such as \
+                 https://login.example: with https (http is for this host only), and without ? and #"
+            );
+        }
         for origin in &self.cors {
             // It is compared with the field Origin byte for byte.
             ensure!(
@@ -213,6 +238,14 @@ impl HubConfig {
             );
         }
         self.url("http://localhost").map(drop)
+    }
+
+    /// Checks that the hub can take an update and a subscriber at all.
+    fn check_sizes(&self) -> anyhow::Result<()> {
+        let Limits { matchers, update_bytes, .. } = self.limits;
+        ensure!(matchers >= 1, "--hub-max-topics 0: at least 1, or nobody could subscribe");
+        ensure!(update_bytes >= 1, "--hub-max-update 0: at least 1, or nobody could publish");
+        Ok(())
     }
 
     /// Checks the settings that depend on the addresses of the server.
@@ -321,6 +354,39 @@ mod tests {
         }
         let fault = with_url("https://h/.well-known/mercure").check().unwrap_err().to_string();
         assert!(fault.starts_with("--hub-url https://h/.well-known/mercure: "), "{fault}");
+    }
+
+    fn with_key(change: impl FnOnce(&mut HubConfig)) -> anyhow::Result<()> {
+        let mut config = HubConfig { subscriber_keys: Some("k".into()), ..HubConfig::new("/hub") };
+        change(&mut config);
+        config.check()
+    }
+
+    /// Regression: such a hub started, and refused everything.
+    #[test]
+    fn a_hub_takes_an_update_and_a_topic() {
+        with_key(|hub| (hub.limits.matchers, hub.limits.update_bytes) = (1, 1)).unwrap();
+        let fault = with_key(|hub| hub.limits.matchers = 0).unwrap_err().to_string();
+        assert!(fault.starts_with("--hub-max-topics 0: at least 1"), "{fault}");
+        let fault = with_key(|hub| hub.limits.update_bytes = 0).unwrap_err().to_string();
+        assert!(fault.starts_with("--hub-max-update 0: at least 1"), "{fault}");
+    }
+
+    /// Regression: every text was accepted. No token had such an issuer, and the metadata named it.
+    #[test]
+    fn an_issuer_is_a_url() {
+        let check = |issuer: &str| with_key(|hub| hub.issuers = vec![issuer.into()]);
+        for issuer in
+            ["https://a.example", "https://a.example/b/", "http://localhost:8080/x", "http://[::1]"]
+        {
+            check(issuer).unwrap();
+        }
+        for issuer in
+            ["", "a", "a.example", "http://a.example", "ftp://a", "https://a?b", "https://a#b"]
+        {
+            let fault = check(issuer).unwrap_err().to_string();
+            assert!(fault.starts_with(&format!("--hub-issuer {issuer:?}: ")), "{fault}");
+        }
     }
 
     /// Regression: such an origin was accepted, and no page had it.
