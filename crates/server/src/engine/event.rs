@@ -196,6 +196,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             while let Some(event) = self.mechanism.next_event() {
                 self.worker.counters.add(Counter::Events, 1);
                 self.dispatch(event);
+                self.pump_burst();
             }
             if is_pending && self.inbox.is_raised() {
                 self.handle_inbox();
@@ -562,6 +563,7 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
                 Peer::Preamble(_) => self.on_preamble_event(fd),
                 Peer::Notifier | Peer::None => {}
             }
+            self.pump_burst();
         }
         self.accept_more();
     }

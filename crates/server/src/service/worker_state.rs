@@ -17,6 +17,8 @@ pub(crate) struct WorkerState {
     pub(crate) clock: Clock,
     /// Whether the server is stopping: every response announces that the connection is closed after it.
     pub(crate) is_stopping: bool,
+    /// Whether the service has so much for its streams that it should send before this iteration is over.
+    pub(crate) has_burst: bool,
     /// The counters of this worker.
     pub(crate) counters: Counters,
     /// The addresses of the clients, if a setting needs them.
@@ -42,6 +44,7 @@ impl WorkerState {
         Self {
             clock: Clock::start(),
             is_stopping: false,
+            has_burst: false,
             counters: Counters::default(),
             clients: ClientTable::default(),
             records: Records::of(log.as_ref(), RequestIds::Off, false),

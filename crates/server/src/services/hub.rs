@@ -78,6 +78,8 @@ pub(crate) struct Hub {
     /// The worker to which this part belongs.
     worker: WorkerId,
     history: History,
+    /// [`HubShared::appended`] when the log was last read.
+    appended: u64,
     subscribers: Subscribers,
     /// The exchange number of each waiting long poll that is not parked, by its connection.
     polls: HashMap<u64, u32>,
@@ -152,6 +154,7 @@ impl Hub {
         Self {
             worker,
             history: History::new(&shared.config.limits),
+            appended: shared.appended(),
             subscribers: Subscribers::new(shared.config.on_loss, filter),
             polls: HashMap::new(),
             parked: Slab::new(),
@@ -365,7 +368,8 @@ impl Hub {
         if self.history.last() == self.shared.head() {
             return;
         }
-        let Self { shared, worker, history, subscribers, .. } = self;
+        let Self { shared, worker, history, appended, subscribers, .. } = self;
+        *appended = shared.appended();
         shared.read_on(worker.index, history, |sequence, update| match update {
             Some(update) => subscribers.publish(sequence, update, &shared.url),
             None => subscribers.publish_gap(sequence),
@@ -506,7 +510,7 @@ impl Service for Hub {
             }
             (HubPhase::Form(form), Part::End { .. }) => {
                 let ticket = Ticket { worker: self.worker, exchange: context.id() };
-                match self.publish(form, ticket) {
+                match self.publish(context, form, ticket) {
                     Ok(None) => {
                         exchange.0.phase = HubPhase::Storage;
                         return Flow::Waiting(exchange);

@@ -72,6 +72,15 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
+    /// Lets the service send to its streams in the middle of an iteration, if it has too much for them to wait.
+    #[inline]
+    pub(super) fn pump_burst(&mut self) {
+        if self.worker.has_burst {
+            self.pump_streams();
+            self.worker.has_burst = false;
+        }
+    }
+
     /// Lets the service send to its streams.
     pub(super) fn pump_streams(&mut self) {
         let mut changes = std::mem::take(&mut self.stream_changes);

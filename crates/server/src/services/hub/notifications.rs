@@ -23,6 +23,8 @@ use std::sync::{
 /// A worker is also woken for updates that do not concern it, if they are more than the history divided by this number:
 /// the worker's copy of the history keeps old updates in memory, and to read many at once takes long.
 const LAG_SHARE: usize = 8;
+/// A worker reads the log before it has published more updates than this, so that it delivers during a long iteration.
+const UNREAD_MAX: usize = 256;
 /// The number of updates for which the thread keeps memory.
 const ROUND_KEPT: usize = 4096;
 
@@ -66,9 +68,26 @@ struct Position {
 
 /// The size of some updates.
 #[derive(Clone, Copy, Debug, Default)]
-struct Size {
-    updates: usize,
-    bytes: usize,
+pub(super) struct Size {
+    pub(super) updates: usize,
+    pub(super) bytes: usize,
+}
+
+impl Size {
+    /// Returns what a worker may leave unread.
+    fn most_lag(limits: &Limits) -> Self {
+        Self {
+            updates: limits.history_updates / LAG_SHARE,
+            bytes: limits.history_bytes / LAG_SHARE,
+        }
+    }
+
+    /// Returns whether a worker that has published these updates should read them now, before they leave the log.
+    #[inline]
+    pub(super) fn is_burst(self, limits: &Limits) -> bool {
+        let most = Self::most_lag(limits);
+        self.updates > most.updates.min(UNREAD_MAX) || self.bytes > most.bytes
+    }
 }
 
 impl Position {
@@ -217,10 +236,7 @@ impl Notifications {
             size.bytes += update.bytes();
             round.keys.extend(update.topics.iter().map(|topic| (sequence, TopicKey::of(topic))));
         }
-        let most = Size {
-            updates: limits.history_updates / LAG_SHARE,
-            bytes: limits.history_bytes / LAG_SHARE,
-        };
+        let most = Size::most_lag(limits);
         // The end of the log was read before the filters: see the description of this module.
         fence(Ordering::SeqCst);
         for (index, worker) in self.workers.iter().enumerate() {

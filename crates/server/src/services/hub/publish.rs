@@ -118,7 +118,12 @@ impl Hub {
 
     /// Publishes a complete form. Returns the update's identifier, or `None` if `ticket` receives the result
     /// later.
-    pub(super) fn publish(&self, form: &Form, ticket: Ticket) -> Result<Option<Arc<str>>, Reject> {
+    pub(super) fn publish(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        form: &Form,
+        ticket: Ticket,
+    ) -> Result<Option<Arc<str>>, Reject> {
         let shared = &self.shared;
         let dialect = form.access.as_ref().map_or(shared.config.dialect, |access| access.dialect);
         let (served, limits) = (shared.config.dialect, &shared.config.limits);
@@ -133,6 +138,8 @@ impl Hub {
         if !shared.allows_update() {
             return Err(Reject::too_many("the hub gets too many updates: try again in a second"));
         }
-        shared.publish(publication, Some(ticket))
+        let outcome = shared.publish(publication, Some(ticket))?;
+        context.worker.has_burst |= self.read_burst();
+        Ok(outcome)
     }
 }

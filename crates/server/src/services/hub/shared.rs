@@ -73,6 +73,8 @@ pub(crate) struct HubShared {
     pub(super) may_answer: AtomicBool,
     /// The position of the last update in the log, which can be read without the lock.
     pub(super) head: AtomicU64,
+    /// The bytes of all updates that were appended to the log. It is changed while the log is locked.
+    appended: AtomicU64,
     /// The store that receives updates before they are appended to the log; `None` if the history is only in
     /// memory.
     store: Option<Store>,
@@ -158,6 +160,7 @@ impl HubShared {
         let care_interval = care::interval(config);
         let shared = Arc::new(Self {
             head: AtomicU64::new(log.last()),
+            appended: AtomicU64::new(0),
             transfer: Mutex::default(),
             anchor: Mutex::default(),
             is_transferring: AtomicBool::new(false),
@@ -310,6 +313,7 @@ impl HubShared {
     /// Appends an update of another process, at the position and the time that it had there.
     pub(super) fn append_at(&self, sequence: Sequence, update: Update, at: Duration) {
         let mut log = lock(&self.log);
+        self.count_appended(&update);
         log.append_at(sequence, Arc::new(update), at);
         self.head.store(log.last(), Ordering::Release);
     }
@@ -321,9 +325,22 @@ impl HubShared {
         at: Duration,
     ) -> Arc<str> {
         let id = update.id.clone();
+        self.count_appended(&update);
         let sequence = log.append(update, at);
         self.head.store(sequence, Ordering::Release);
         id
+    }
+
+    /// Counts an update that is about to be appended to the log, which is locked.
+    fn count_appended(&self, update: &Update) {
+        let bytes = self.appended() + update.bytes() as u64;
+        self.appended.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the bytes of all updates that were appended to the log.
+    #[inline]
+    pub(super) fn appended(&self) -> u64 {
+        self.appended.load(Ordering::Relaxed)
     }
 
     /// Leaves out a position, because updates were lost between the last one and the next one. Subscribers

@@ -7,6 +7,7 @@ use super::{
     care::{self, CARE_INTERVAL, Care},
     client_of,
     expiries::Expiry,
+    notifications::Size,
     shared::since_1970,
 };
 use crate::reactor::{ClientId, EventTarget, ExchangeId, Reactor, WakeReason};
@@ -21,6 +22,9 @@ use std::{
 
 /// Messages that one call sends at most: other connections wait meanwhile.
 const DELIVERIES: usize = 256;
+/// The same for a call after a burst of updates. Without it, subscribers would fall behind only because publishers have
+/// come first.
+const BURST_DELIVERIES: usize = 4 * DELIVERIES;
 /// How long one call compares updates with patterns at most, so that other connections need not wait: their authors may
 /// have made thousands of them slow. One comparison is never interrupted.
 pub(super) const MATCH_TIME: Duration = Duration::from_millis(2);
@@ -88,6 +92,20 @@ impl Hub {
             || self.shared.notifications.is_notified(self.worker.index)
     }
 
+    /// Reads the log if many updates were published since the last call of [`Hub::pump`], because an iteration may publish
+    /// more than the history holds. Returns whether it has.
+    pub(super) fn read_burst(&mut self) -> bool {
+        let updates = self.shared.head().saturating_sub(self.last());
+        let bytes = self.shared.appended().saturating_sub(self.appended);
+        let cast = |size| usize::try_from(size).unwrap_or(usize::MAX);
+        let unread = Size { updates: cast(updates), bytes: cast(bytes) };
+        let is_burst = unread.is_burst(&self.shared.config.limits);
+        if is_burst {
+            self.read_on();
+        }
+        is_burst
+    }
+
     /// Sends what is to be sent, as much as one call should.
     pub(crate) fn pump(
         &mut self,
@@ -96,6 +114,8 @@ impl Hub {
     ) {
         self.shared.notifications.has_looked(self.worker.index);
         self.read_on();
+        let is_burst = std::mem::take(&mut context.worker.has_burst);
+        let deliveries = if is_burst { BURST_DELIVERIES } else { DELIVERIES };
         if self.care_is_due.is_some() {
             self.shared.announce_again();
             self.shared.expire();
@@ -155,7 +175,7 @@ impl Hub {
         };
         let counters = &context.worker.counters;
         let sent =
-            subscribers.deliver(history, &shared.url, DELIVERIES, match_time(), &mut deliver);
+            subscribers.deliver(history, &shared.url, deliveries, match_time(), &mut deliver);
         // Once for all deliveries of a call.
         counters.add(Counter::HubDelivered, sent.updates as u64);
         counters.add(Counter::HubSkips, sent.skips as u64);

@@ -1,6 +1,7 @@
 //! The parts of several workers, without an engine: their commands are not performed.
 
 mod announcements;
+mod bursts;
 mod keys;
 mod load;
 mod notifications;

@@ -83,6 +83,42 @@ fn or_a_slow_subscriber_is_disconnected() {
     assert!(count < 100);
 }
 
+/// Regression: all requests that were ready were answered before anything was delivered. What they published beyond the
+/// history was lost to subscribers that were never slow, of any topic.
+#[test]
+fn publishers_that_come_all_at_once_publish_to_all() {
+    const PUBLISHERS: usize = 20;
+    const EACH: usize = 200;
+    let hub = Hub::start(1, |_, hub| {
+        hub.limits.history_updates = 2 * EACH;
+        hub.on_loss = pollux_hub::subscribers::OnLoss::Disconnect;
+    });
+    let mut quiet = hub.subscribe("match=quiet", &[]);
+    let mut quick = hub.subscribe("match=a", &[]);
+    let form = "topic=a&data=x";
+    let request = format!(
+        "POST {PATH} HTTP/1.1\r\nHost: hub.test\r\nContent-Length: {}\r\n\
+         Content-Type: application/x-www-form-urlencoded\r\n\r\n{form}",
+        form.len()
+    );
+    let requests = request.repeat(EACH);
+    std::thread::scope(|scope| {
+        for _ in 0..PUBLISHERS {
+            let mut client = hub.client();
+            let requests = &requests;
+            scope.spawn(move || {
+                client.send(requests);
+                (0..EACH).for_each(|_| assert_eq!(client.reply_to("POST").status, 200));
+            });
+        }
+        for number in 0..PUBLISHERS * EACH {
+            assert!(quick.event().is_some(), "the stream has ended after {number} updates");
+        }
+    });
+    hub.publish("quiet", "last");
+    assert_eq!(quiet.data(), "last");
+}
+
 #[test]
 fn a_reconnect_gets_what_was_missed_once_and_in_order() {
     let hub = Hub::open();
