@@ -240,11 +240,18 @@ impl HubConfig {
         self.url("http://localhost").map(drop)
     }
 
-    /// Checks that the hub can take an update and a subscriber at all.
+    /// Checks that the hub can take an update and a subscriber at all, and that its history has room for what one
+    /// subscriber makes it publish.
     fn check_sizes(&self) -> anyhow::Result<()> {
-        let Limits { matchers, update_bytes, .. } = self.limits;
+        let Limits { matchers, update_bytes, history_updates, .. } = self.limits;
         ensure!(matchers >= 1, "--hub-max-topics 0: at least 1, or nobody could subscribe");
         ensure!(update_bytes >= 1, "--hub-max-update 0: at least 1, or nobody could publish");
+        ensure!(
+            !self.subscriptions || history_updates >= matchers,
+            "--hub-history {history_updates}: with --hub-subscriptions a subscriber of {matchers} topics \
+             (--hub-max-topics) publishes as many updates at once; raise --hub-history to {matchers} or more, or lower \
+             --hub-max-topics"
+        );
         Ok(())
     }
 
@@ -370,6 +377,21 @@ mod tests {
         assert!(fault.starts_with("--hub-max-topics 0: at least 1"), "{fault}");
         let fault = with_key(|hub| hub.limits.update_bytes = 0).unwrap_err().to_string();
         assert!(fault.starts_with("--hub-max-update 0: at least 1"), "{fault}");
+    }
+
+    /// Regression: the events of one subscriber left the history before anybody got them.
+    #[test]
+    fn the_history_has_room_for_the_events_of_a_subscriber() {
+        let check = |subscriptions, history| {
+            with_key(|hub| {
+                hub.subscriptions = subscriptions;
+                hub.limits.history_updates = history;
+            })
+        };
+        check(true, 100).unwrap();
+        check(false, 1).unwrap();
+        let fault = check(true, 99).unwrap_err().to_string();
+        assert!(fault.contains("raise --hub-history to 100 or more"), "{fault}");
     }
 
     /// Regression: every text was accepted. No token had such an issuer, and the metadata named it.

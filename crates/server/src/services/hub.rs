@@ -360,6 +360,10 @@ impl Hub {
         }
         for subscription in &extra.subscriptions {
             self.shared.change_subscriptions(|registry, hub| registry.remove(subscription, hub));
+            // What reads the log is not called after a panic.
+            if !thread::panicking() {
+                self.read_burst();
+            }
         }
     }
 

@@ -248,7 +248,7 @@ impl Hub {
             self.expiries.add(Expiry::new(at, id, connection), since_1970());
         }
         self.limit_lifetime(id, None);
-        let subscriptions = self.register(&candidate);
+        let subscriptions = self.register(context, &candidate);
         if address.is_some() || !subscriptions.is_empty() {
             self.extras.insert(connection, Extra { address, subscriptions, responder: None });
         }
@@ -373,7 +373,11 @@ impl Hub {
     }
 
     /// Registers and publishes the subscriptions of a subscriber, if the hub is configured to do so.
-    fn register(&self, candidate: &Candidate) -> Vec<Subscription> {
+    fn register(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        candidate: &Candidate,
+    ) -> Vec<Subscription> {
         if !self.shared.config.subscriptions {
             return Vec::new();
         }
@@ -391,6 +395,7 @@ impl Hub {
                 .and_then(|access| access.payload(selector, &self.shared.url).cloned());
             let added = subscription.clone();
             self.shared.change_subscriptions(|registry, hub| registry.add(added, payload, hub));
+            context.worker.has_burst |= self.read_burst();
             subscriptions.push(subscription);
         }
         subscriptions

@@ -90,3 +90,23 @@ fn a_subscriber_gets_a_whole_burst() {
     sent += bench.pump().len();
     assert_eq!(sent, UPDATES);
 }
+
+/// Regression: a subscriber of many topics made all others miss updates.
+#[test]
+fn the_events_of_many_subscriptions_are_no_loss_for_others() {
+    let mut bench = Bench::new(&strict(|hub| hub.subscriptions = true), 0);
+    bench.quiet(3);
+    let topics: Vec<_> = (0..100).map(|number| format!("match={number}")).collect();
+    let target = format!("/hub?{}", topics.join("&"));
+    for fd in [4, 5] {
+        assert!(matches!(bench.request(fd, &target, "X: y"), Flow::Waiting(_)));
+    }
+    assert_eq!(bench.pump(), []);
+    assert!([3, 4, 5].iter().all(|fd| bench.is_there(*fd)));
+    // The streams of both end.
+    for fd in [4, 5] {
+        bench.hub.forget(connection_of(exchange_of(fd).client));
+    }
+    assert_eq!(bench.pump(), []);
+    assert!(bench.is_there(3));
+}
