@@ -20,8 +20,12 @@ mod sys;
 mod terminal;
 mod usage;
 
+use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
-use std::process::ExitCode;
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+};
 use switches::Switches;
 use usage::UsageError;
 
@@ -95,9 +99,38 @@ fn serve_args() -> Option<command::serve::Args> {
 
 fn main() -> ExitCode {
     terminal::set_colours();
-    let cli = Cli::parse();
-    message::init();
-    let outcome = match cli.command {
+    let outcome = match Cli::try_parse() {
+        Ok(cli) => {
+            message::init();
+            run(cli.command)
+        }
+        // For the parser a help and a version are errors, too, but they go to standard output.
+        Err(text) if !text.use_stderr() => print_parsed(&text),
+        Err(mistake) => mistake.exit(),
+    };
+    outcome.unwrap_or_else(|error| {
+        if let Some(mistake) = error.downcast_ref::<UsageError>() {
+            let text = terminal::for_stderr(&format!("error: {mistake}"));
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            clap::Error::raw(ErrorKind::ArgumentConflict, format!("{text}\n")).exit();
+        }
+        message::say(format_args!("{}", terminal::for_stderr(&format!("pollux: {error:#}"))));
+        ExitCode::FAILURE
+    })
+}
+
+/// Prints a help or a version. The parser's own `exit` would ignore a failed write.
+///
+/// # Errors
+/// The write failed, and not because the reader has closed the pipe.
+fn print_parsed(text: &clap::Error) -> anyhow::Result<ExitCode> {
+    let printed = text.print().and_then(|()| io::stdout().flush());
+    print::has_reader(printed).context("standard output")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Serve(args) => command::serve::run(args.0, serve_args),
         Command::Config(args) => command::config::run(args),
         Command::Password(args) => command::password::run(args),
@@ -112,14 +145,5 @@ fn main() -> ExitCode {
         Command::Doctor(args) => command::doctor::run(args),
         Command::Vm(args) => command::vm::run(args),
         Command::Generate(args) => command::generate::run(args, Cli::command()),
-    };
-    outcome.unwrap_or_else(|error| {
-        if let Some(mistake) = error.downcast_ref::<UsageError>() {
-            let text = terminal::for_stderr(&format!("error: {mistake}"));
-            let text = text.strip_prefix("error: ").unwrap_or(&text);
-            clap::Error::raw(ErrorKind::ArgumentConflict, format!("{text}\n")).exit();
-        }
-        message::say(format_args!("{}", terminal::for_stderr(&format!("pollux: {error:#}"))));
-        ExitCode::FAILURE
-    })
+    }
 }

@@ -349,3 +349,26 @@ fn a_dumb_terminal_sees_no_progress() {
     let (shown, had_progress) = run_in(directory.path(), &[("TERM", "dumb")]);
     assert!(!had_progress && !shown.has_escapes(), "{}", shown.text());
 }
+
+/// Regression test: a help that could not be written once had exit status 0.
+#[test]
+fn a_help_that_cannot_be_written_is_an_error() {
+    let run = |arguments: &[&str], output: Stdio| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pollux"));
+        command.args(arguments).stdin(Stdio::null()).stdout(output).stderr(Stdio::piped());
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    for arguments in
+        [&["--help"][..], &["load", "--help"], &["lab", "-h"], &["help", "push"], &["-V"]]
+    {
+        let full = fs::File::create("/dev/full").unwrap();
+        let (code, error) = run(arguments, full.into());
+        assert_eq!(code, Some(1), "{arguments:?}: {error}");
+        assert!(error.starts_with("pollux: standard output: "), "{arguments:?}: {error}");
+        // As in `pollux --help | head -1`.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        assert_eq!(run(arguments, writer.into()), (Some(0), String::new()), "{arguments:?}");
+    }
+}
