@@ -5,6 +5,7 @@ use crate::{
     hub_client::{Connection, HubAddress, UntrustedError, authorization, describe},
     message::say,
     print::print_with,
+    usage::UsageError,
 };
 use anyhow::bail;
 use clap::ArgAction;
@@ -77,6 +78,9 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(id) = &args.last_event_id {
+        check_last_id(id)?;
+    }
     let mut url = args.hub.url();
     for topic in &args.topic {
         url.query_pairs_mut().append_pair("match", topic);
@@ -110,6 +114,18 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         thread::sleep(reader.retry);
     }
+}
+
+/// Checks that an identifier can be sent in a field (RFC 9110 §5.5): with a line break it would begin another field, or
+/// another request. The identifiers in a stream of events have no line breaks and no NUL.
+fn check_last_id(id: &str) -> Result<(), UsageError> {
+    if id.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
+        let advice = "give an id that `pollux subscribe --json` has printed, or earliest";
+        return Err(UsageError::new(format_args!(
+            "--last-event-id {id:?} holds a control character: {advice}"
+        )));
+    }
+    Ok(())
 }
 
 /// The reason why a stream is no longer read.

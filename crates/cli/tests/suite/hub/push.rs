@@ -195,6 +195,51 @@ fn an_answer_without_a_text_is_described() {
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "pollux: the hub answers 204\n");
 }
 
+/// Regression test: the value once went into the request as it was, and one command sent two requests.
+#[test]
+fn an_identifier_that_would_begin_another_request_is_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    for id in ["1\r\nX-Evil: 1\r\n\r\nGET /second HTTP/1.1\r\nHost: x", "1\n2", "\x1b[2J", "\x7f"] {
+        let subscribe = ["subscribe", &url, "--topic", "a", "--last-event-id", id];
+        let output =
+            Command::new("timeout").arg("60").arg(BINARY).args(subscribe).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{id:?}: {error}");
+        assert!(
+            error.contains("--last-event-id") && error.contains("control character"),
+            "{error}"
+        );
+        assert!(!error.contains(['\r', '\x1b']), "{error:?}");
+    }
+    listener.set_nonblocking(true).unwrap();
+    assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "no connection");
+}
+
+/// No other text of the command line can begin another request either.
+#[test]
+fn a_topic_or_an_address_begins_no_other_request() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let evil = "a\r\nX-Evil: 1\r\n\r\n";
+    let url = format!("http://{}/{evil}?{evil}#{evil}", listener.local_addr().unwrap());
+    let mut command = Command::new(BINARY);
+    command.args(["subscribe", &url, "--topic", evil, "--pattern", evil, "--count", "1"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let child = command.spawn().unwrap();
+    let mut stream = accept(&listener);
+    let mut request = String::new();
+    while !request.ends_with("\r\n\r\n") {
+        assert_ne!(stream.read_line(&mut request).unwrap(), 0, "{request}");
+    }
+    let stream_head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
+    stream.get_mut().write_all(format!("{stream_head}data: x\n\n").as_bytes()).unwrap();
+    assert!(child.wait_with_output().unwrap().status.success());
+    assert!(!request.contains("\nX-Evil"), "{request}");
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "", "one request");
+}
+
 #[test]
 fn a_url_with_a_password_is_refused() {
     let url = "http://me:secret@127.0.0.1:9";
