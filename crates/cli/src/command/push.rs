@@ -6,7 +6,7 @@ use crate::{
     print::print_all,
 };
 use anyhow::{Context, bail, ensure};
-use pollux_hub::event_reader::EVENT_BYTES;
+use pollux_hub::{event_reader::EVENT_BYTES, fields::has_invisible};
 use pollux_tls::ClientTrust;
 use std::{
     io::{self, BufRead, Read as _},
@@ -77,6 +77,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         url: args.hub.url(),
         fields: authorization(args.token_file.as_deref())?,
         trust: args.trust.trust(),
+        id: args.id.clone(),
         connection: None,
     };
     if let Some(data) = &args.data {
@@ -126,6 +127,8 @@ struct Publisher {
     url: Url,
     fields: String,
     trust: ClientTrust,
+    /// The identifier that the command gives the update.
+    id: Option<String>,
     /// The connection for all updates, for as long as it is open.
     connection: Option<Connection>,
 }
@@ -146,8 +149,16 @@ impl Publisher {
                 answer.context("the hub may have published the update, which is not sent again")?;
             self.connection = Some(connection);
             match status {
-                // Updates are published also if nobody reads their identifiers.
-                200..=299 => return print_all(&format!("{text}\n")),
+                200..=299 => {
+                    let is_own = self.id.as_ref().is_some_and(|id| id.trim_end() == text);
+                    ensure!(
+                        is_own || is_identifier(&text),
+                        "{}: the answer {status} has no identifier of the update: is this the URL of a hub?",
+                        self.url
+                    );
+                    // Updates are published also if nobody reads their identifiers.
+                    return print_all(&format!("{text}\n"));
+                }
                 429 => thread::sleep(Duration::from_secs(1)),
                 status => bail!(describe(status, &text)),
             }
@@ -155,9 +166,27 @@ impl Publisher {
     }
 }
 
+/// Returns whether the text can be the identifier that a hub has generated, which is an IRI (Mercure, "Publication";
+/// for the characters RFC 3987 §2.2). Nothing else tells a hub from another web server: it may choose any status of
+/// success, and the protocol names no media type. The reference hub sets none, and its library guesses one.
+fn is_identifier(text: &str) -> bool {
+    let is_excluded = |c: char| c.is_whitespace() || r#"<>"{}|\^`"#.contains(c);
+    !text.is_empty() && !text.contains(is_excluded) && !has_invisible(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_identifier_is_an_iri() {
+        for hubs in ["urn:uuid:e1ee88e2-532a-4d6f-ba70-f0f8bd584022", "#7", "id", "/\u{e9}?a=[1]"] {
+            assert!(is_identifier(hubs), "{hubs}");
+        }
+        for other in ["", "<html>hi</html>", "{}", "not found", "a\nb", "\u{1b}[2J", "a\u{202e}b"] {
+            assert!(!is_identifier(other), "{other:?}");
+        }
+    }
 
     #[test]
     fn lines_of_standard_input_are_bounded() {

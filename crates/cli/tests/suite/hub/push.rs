@@ -195,6 +195,48 @@ fn an_answer_without_a_text_is_described() {
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "pollux: the hub answers 204\n");
 }
 
+/// Runs `pollux push` in front of a server that answers so. Returns the exit status, the output and the error.
+fn pushed(arguments: &[&str], answer: &str) -> (Option<i32>, String, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut command = Command::new(BINARY);
+    command
+        .args(["push", &url, "--topic", "a", "--data", "x"])
+        .args(arguments)
+        .stdin(Stdio::null());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stream = accept(&listener);
+    form(&mut stream);
+    stream.get_mut().write_all(answer.as_bytes()).unwrap();
+    drop(stream);
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// Regression test: any text of another web server was once printed as an identifier, with exit status 0.
+#[test]
+fn an_answer_without_an_identifier_is_no_hubs() {
+    let html = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n";
+    for answer in [
+        format!("{html}<html>hi</html>"),
+        format!("{html}two\nlines"),
+        format!("{html}\x1b[2J"),
+        html.to_owned(),
+        "HTTP/1.1 204 No Content\r\n\r\n".to_owned(),
+    ] {
+        let (code, out, error) = pushed(&[], &answer);
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{answer:?}: {error}");
+        assert!(error.contains("is this the URL of a hub?"), "{error}");
+    }
+    // The protocol asks for no media type, and allows each status of success.
+    let (code, out, error) = pushed(&[], "HTTP/1.1 201 Created\r\n\r\n#7\n");
+    assert_eq!((code, out.as_str()), (Some(0), "#7\n"), "{error}");
+    // An identifier of the publisher's own is no IRI.
+    let (code, out, error) = pushed(&["--id", "a <b>"], &format!("{html}a <b>"));
+    assert_eq!((code, out.as_str()), (Some(0), "a <b>\n"), "{error}");
+}
+
 /// Regression test: the value once went into the request as it was, and one command sent two requests.
 #[test]
 fn an_identifier_that_would_begin_another_request_is_refused() {
