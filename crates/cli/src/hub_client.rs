@@ -2,6 +2,7 @@
 
 mod stream;
 
+use crate::terminal::printable;
 use anyhow::{Context, bail, ensure};
 use pollux_http::reply::{Event, Next, Reader, ReplyHead, RequestInfo};
 use pollux_tls::ClientTrust;
@@ -250,7 +251,7 @@ impl Connection {
 pub(crate) fn describe(status: u16, text: &str) -> String {
     match text {
         "" => format!("the hub answers {status}"),
-        text => format!("the hub answers {status}: {text}"),
+        text => format!("the hub answers {status}: {}", printable(text)),
     }
 }
 

@@ -65,6 +65,19 @@ pub(crate) fn wrap(text: &str, columns: u16, indent: &str) -> String {
     textwrap::fill(text, options)
 }
 
+/// Makes a text of a server safe for a terminal: control characters are escaped, except the ends of lines.
+pub(crate) fn printable(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() && character != '\n' {
+            printable.extend(character.escape_default());
+        } else {
+            printable.push(character);
+        }
+    }
+    printable
+}
+
 fn is_dumb() -> bool {
     std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }

@@ -237,6 +237,15 @@ fn an_answer_without_an_identifier_is_no_hubs() {
     assert_eq!((code, out.as_str()), (Some(0), "a <b>\n"), "{error}");
 }
 
+/// Regression test: the text of a refusal once reached the terminal as it was.
+#[test]
+fn the_text_of_a_refusal_cannot_control_the_terminal() {
+    let refusal = "HTTP/1.1 403 Forbidden\r\n\r\nno\x1b[2J\nnever";
+    let (code, _, error) = pushed(&[], refusal);
+    assert_eq!(code, Some(1));
+    assert_eq!(error, "pollux: the hub answers 403: no\\u{1b}[2J\nnever\n");
+}
+
 /// Regression test: the value once went into the request as it was, and one command sent two requests.
 #[test]
 fn an_identifier_that_would_begin_another_request_is_refused() {
