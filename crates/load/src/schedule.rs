@@ -165,6 +165,20 @@ impl Schedule {
         })
     }
 
+    /// The number of arrivals before `time_ns`, in nanoseconds from the start.
+    pub(crate) fn before(&self, time_ns: u64) -> u64 {
+        let (mut low, mut high) = (0, self.len);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.at(middle).is_some_and(|at_ns| at_ns < time_ns) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
     /// The instant of the last arrival in nanoseconds from the start; 0 if there is none.
     pub(crate) fn last_ns(&self) -> u64 {
         self.at(self.len.saturating_sub(1)).unwrap_or(0)
@@ -321,6 +335,8 @@ mod tests {
         assert_eq!(times[0], 0);
         assert_eq!(times[999], 999_000_000);
         assert_eq!(schedule.at(1000), None);
+        let before = [0, 1, 1_000_000, 1_000_001, u64::MAX].map(|ns| schedule.before(ns));
+        assert_eq!(before, [0, 1, 1, 2, 1000]);
         assert_eq!(schedule.window_ns(), 1_000_000_000);
     }
 

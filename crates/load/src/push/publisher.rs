@@ -108,7 +108,11 @@ impl<'a> Publisher<'a> {
                 plan.config.publication(content).write(&plan.config.publish.url, false)?;
             // Each update waits for the answer to the one before. Deliveries of an update that a slow server gets
             // after the end would count as lost, because the subscribers are gone.
-            if !self.sleep_until(due_ns) || plan.now_ns() > plan.end_ns(start_ns) {
+            if !self.sleep_until(due_ns) {
+                record.cut_ns = Some(plan.now_ns().saturating_sub(start_ns));
+                break;
+            }
+            if plan.now_ns() > plan.end_ns(start_ns) {
                 break;
             }
             // The time in which the previous publication was not answered is the server's.
@@ -135,7 +139,10 @@ impl<'a> Publisher<'a> {
                     }
                 }
                 // An update that was being published has no outcome.
-                Err(_) if plan.is_stopped(self.stop) => break,
+                Err(_) if plan.is_stopped(self.stop) => {
+                    record.cut_ns = Some(answered_ns.saturating_sub(start_ns));
+                    break;
+                }
                 Err(error) => {
                     self.connection = None;
                     record.failed += 1;

@@ -117,6 +117,8 @@ pub(crate) struct PublisherRecord {
     pub(crate) failed: u64,
     /// The reason of the first failure.
     pub(crate) first_failure: Option<String>,
+    /// The time from the start of the schedule at which a stop of the run ended the publishing early.
+    pub(crate) cut_ns: Option<u64>,
     pub(crate) intervals: Vec<Interval>,
     pub(crate) cpu: OwnCpu,
 }
@@ -130,6 +132,7 @@ impl PublisherRecord {
             sent: 0,
             failed: 0,
             first_failure: None,
+            cut_ns: None,
             intervals: Vec::new(),
             cpu: OwnCpu::default(),
         }

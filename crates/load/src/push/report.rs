@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, time::SystemTime};
 /// The updates of a run, the warm-up's included.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Publications {
-    /// By the schedule.
+    /// By the schedule, or until the interrupt.
     pub scheduled: u64,
     /// Posted.
     pub sent: u64,
@@ -79,8 +79,10 @@ pub struct PushReport {
     pub started_at_unix_s: f64,
     /// The warm-up by the schedule, in seconds.
     pub warmup_s: f64,
-    /// The length of the schedule, the warm-up included.
+    /// The length of the schedule, or the time until the interrupt; the warm-up included.
     pub duration_s: f64,
+    /// From the start of the schedule until the last delivery, or until the end if deliveries are missing.
+    pub elapsed_s: f64,
     /// Updates per second.
     pub offered_rps: f64,
     /// The length of an update's content in bytes.
@@ -147,6 +149,10 @@ impl PushReport {
             plan.origin_time + std::time::Duration::from_nanos(plan.start_ns().unwrap_or_default());
         let warmup_s = plan.config.warmup.as_secs_f64();
         let failures = all.failures;
+        // An interrupted run had only the beginning of its schedule. An update is sent at its instant or later.
+        let until_ns = publisher.cut_ns.unwrap_or(u64::MAX);
+        let scheduled = plan.schedule.before(until_ns).max(publisher.sent);
+        let planned_s = plan.schedule.window_ns() as f64 / 1e9 + warmup_s;
         let mut report = Self {
             valid: true,
             invalid_reason: None,
@@ -156,12 +162,13 @@ impl PushReport {
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .map_or(0.0, |since| since.as_secs_f64()),
             warmup_s,
-            duration_s: plan.schedule.window_ns() as f64 / 1e9 + warmup_s,
+            duration_s: planned_s.min(until_ns as f64 / 1e9),
+            elapsed_s,
             offered_rps: plan.config.rate_rps,
             update_bytes: plan.config.update_bytes,
             subscribers: all.subscribers,
             publications: Publications {
-                scheduled: plan.schedule.len(),
+                scheduled,
                 sent: publisher.sent,
                 acknowledged: acknowledged().count() as u64,
                 failed: publisher.failed,
@@ -191,13 +198,13 @@ impl PushReport {
             ranks: None,
             intervals: all.intervals,
         };
-        report.invalid_reason = report.reason(plan.config.max_lag, elapsed_s);
+        report.invalid_reason = report.reason(plan.config.max_lag);
         report.valid = report.invalid_reason.is_none();
         report
     }
 
     /// The reason why the run does not describe the server, if there is one.
-    fn reason(&self, max_lag: std::time::Duration, elapsed_s: f64) -> Option<String> {
+    fn reason(&self, max_lag: std::time::Duration) -> Option<String> {
         let max_lag_us = max_lag.as_nanos() as f64 / 1e3;
         let lag_us = self.generator.lag_us.p99;
         if lag_us > max_lag_us {
@@ -207,7 +214,7 @@ impl PushReport {
             ));
         }
         let busy = self.generator.cpu_utilization;
-        (elapsed_s >= MIN_JUDGED_S && busy > MAX_BUSY_UTILIZATION).then(|| {
+        (self.elapsed_s >= MIN_JUDGED_S && busy > MAX_BUSY_UTILIZATION).then(|| {
             format!(
                 "the generator was the bottleneck: a thread was busy for {:.0} % of the time; lower \
                  --rate, or add CPUs with --threads and --pin",

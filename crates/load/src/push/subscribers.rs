@@ -200,10 +200,11 @@ impl<'a> SubscriberLoop<'a> {
         Ok(self.receiver.finish())
     }
 
-    /// Records the CPU time and the elapsed time since the start of the schedule.
+    /// Records the CPU time and the elapsed time since the start of the schedule. An interrupt may come before it.
     fn note_cpu(&mut self, before: Option<OwnCpu>, begun_ns: u64) {
         let record = &mut self.receiver.record;
-        record.cpu = before.map(|before| OwnCpu::now().since(before)).unwrap_or_default();
+        let Some(before) = before else { return };
+        record.cpu = OwnCpu::now().since(before);
         record.elapsed_ns = self.plan.now_ns().saturating_sub(begun_ns);
     }
 

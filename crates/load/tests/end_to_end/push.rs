@@ -1,7 +1,7 @@
 //! Tests of subscribers of a push server: every fault of a server is found and counted.
 
 use super::{Server, open, server::ServerConnection};
-use pollux_load::push::{Moment, PublishOptions, PushConfig, PushReport};
+use pollux_load::push::{Moment, Publications, PublishOptions, PushConfig, PushReport};
 use pollux_load::{ClientTrust, schedule::Length};
 use std::{
     io::Write,
@@ -373,6 +373,38 @@ fn a_stop_does_not_wait_for_the_answer_to_an_update() {
     });
     assert!(report.interrupted);
     assert_eq!((report.publications.sent, report.publications.failed), (1, 0));
+}
+
+/// Regression test: the length and the updates of the whole schedule were once reported.
+#[test]
+fn an_interrupted_run_reports_its_schedule_until_the_interrupt() {
+    let server = server(|_, _, content, _| vec![content.to_owned()]);
+    // An hour of updates.
+    let config = PushConfig { rate_rps: 20.0, ..config(&server, 72_000) };
+    let stop = AtomicBool::new(false);
+    let report = std::thread::scope(|scope| {
+        let run = scope.spawn(|| pollux_load::push::run(&config, &stop, |_| ()).unwrap());
+        let posts = || server.counters.heads().iter().filter(|it| it.starts_with("POST ")).count();
+        pollux_testkit::wait_until("four updates", || posts() >= 4);
+        stop.store(true, SeqCst);
+        run.join().unwrap()
+    });
+    assert!(report.interrupted);
+    let Publications { scheduled, sent, .. } = report.publications;
+    assert!(sent >= 4 && (sent..1000).contains(&scheduled), "{sent} of {scheduled}");
+    // The updates are 50 ms apart: the interrupt was after the instant of the last one, and before that of the next.
+    let by_rate_s = scheduled as f64 / config.rate_rps;
+    let found = (report.duration_s, report.elapsed_s);
+    assert!((by_rate_s - 0.05..=by_rate_s).contains(&found.0), "{found:?}, {scheduled} updates");
+    assert!(found.1 > 0.0 && found.1 < 60.0, "{found:?}");
+    let mut summary = Vec::new();
+    pollux_load::output::text::push(&report, &mut summary).unwrap();
+    let summary = String::from_utf8(summary).unwrap();
+    let load = format!("for {:.1} s", report.duration_s);
+    assert!(
+        summary.contains(&load) && summary.contains(&format!("{scheduled} scheduled")),
+        "{summary}"
+    );
 }
 
 /// Regression test: each of the updates once waited for as long as its answer might take, long after the subscribers
