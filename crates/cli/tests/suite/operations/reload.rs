@@ -146,6 +146,39 @@ fn a_refused_reload_opens_the_log_again() {
     assert!(!fs::read_to_string(&moved).unwrap().contains("GET /large "));
 }
 
+/// Regression: each new connection closed one idle connection, so that a server with new clients stayed above a limit
+/// that a reload had lowered; and the log named the number of open connections as the limit.
+#[test]
+fn a_lower_limit_of_connections_takes_effect() {
+    for eviction in ["on", "off"] {
+        let folder = Folder::new();
+        let keys = |limit: u32| {
+            format!("workers = 1\nidle-eviction = \"{eviction}\"\nmax-connections = {limit}")
+        };
+        folder.write(&keys(6), "root = \"a\"");
+        let mut server = folder.serve(&["--keep-alive", "300s"]);
+        let mut idle: Vec<Client> = (0..6).map(|_| server.client()).collect();
+        idle.iter_mut().for_each(|client| assert_answers(client, "site a\n"));
+        folder.write(&keys(3), "root = \"a\"");
+        assert!(printed(&folder.ctl("reload")).contains("max-connections"));
+        let mut late = server.client();
+        if eviction == "on" {
+            assert_answers(&mut late, "site a\n");
+            let counts = server.statistics()["connections"].clone();
+            assert_eq!((&counts["open"], &counts["evicted"]), (&3.into(), &4.into()), "{counts}");
+        } else {
+            wait_until("the new limit in the log", || {
+                let stderr = server.stderr_text();
+                stderr.contains("accepting stops at 3 connections")
+                    && stderr.contains("6 are open, and it goes on when fewer are")
+            });
+            idle.truncate(2);
+            assert_answers(&mut late, "site a\n");
+        }
+        assert!(server.stop().0.success());
+    }
+}
+
 /// Regression: the reload was reported as done, and the former times stayed in force.
 #[test]
 fn the_times_of_a_stop_and_of_an_upgrade_can_change() {

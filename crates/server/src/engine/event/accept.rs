@@ -20,6 +20,10 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The number of consecutive connections, closed before they were accepted, that end a listener's turn.
 const DEAD_IN_A_ROW: u32 = 64;
 
+/// The maximum number of idle connections that one accept(2) closes after a reload has lowered the connection limit.
+/// Connections in progress do not wait long for this, and the number falls to the limit however fast clients arrive.
+const SURPLUS_CLOSED_MAX: usize = 64;
+
 /// The listeners of one worker.
 #[derive(Debug)]
 pub(super) struct Acceptor {
@@ -104,6 +108,10 @@ impl Acceptor {
     /// Sets new limits.
     pub(super) fn set_limits(&mut self, limit: Option<NonZeroU32>, max_connections: usize) {
         self.limit = limit;
+        if max_connections != self.max_connections {
+            // The warning names the limit.
+            self.warnings.remove(OnceWarnings::LIMIT);
+        }
         self.max_connections = max_connections;
         self.slot_is_free();
     }
@@ -189,8 +197,9 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
             if self.acceptor.warnings.is_news(OnceWarnings::LIMIT) {
                 tracing::warn!(
                     "accepting stops at {} connections, as many as --max-connections says or the \
-                     limit of open files leaves room for (`ulimit -Hn`); it goes on when one \
-                     closes. (Reported once.)",
+                     limit of open files leaves room for (`ulimit -Hn`); {} are open, and it goes \
+                     on when fewer are. (Reported once.)",
+                    self.acceptor.max_connections,
                     self.clients
                 );
             }
@@ -245,14 +254,21 @@ impl<M: Mechanism, A: Service> Engine<M, A> {
         }
     }
 
-    /// Closes an idle connection if another one is waiting to be accepted. Returns whether there is room
-    /// now.
+    /// Closes an idle connection if another one is waiting to be accepted, and more of them if there are more
+    /// connections than the limit, which a reload may have lowered. Returns whether there is room now.
     #[cold]
     fn makes_room(&mut self, index: usize) -> bool {
-        self.idle.is_on()
-            && self.stop_at.is_none()
-            && evict::is_readable(self.acceptor.listeners[index].socket.as_fd())
-            && self.evict_idle()
+        if !self.idle.is_on()
+            || self.stop_at.is_some()
+            || !evict::is_readable(self.acceptor.listeners[index].socket.as_fd())
+        {
+            return false;
+        }
+        let mut closed = 0;
+        while !self.has_room() && closed < SURPLUS_CLOSED_MAX && self.evict_idle() {
+            closed += 1;
+        }
+        self.has_room()
     }
 
     fn take_in(&mut self, socket: OwnedFd) -> AcceptOutcome {
