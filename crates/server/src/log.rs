@@ -203,6 +203,29 @@ impl Sinks {
             slow: slow.map(|target| Sink::open(target, Kind::Slow.name())).transpose()?,
         })
     }
+
+    /// Opens each target again that is open: one that fails stays as it is, and does not keep the other one from being
+    /// rotated. Returns the reasons of failures.
+    fn reopen(&mut self, config: &LogConfig, reports: &mut FailureReports) -> Option<String> {
+        let slow = config.slow.as_ref().map(|slow| &slow.target);
+        let mut reasons = Vec::new();
+        for (kind, sink, target) in [
+            (Kind::Access, &mut self.access, config.access.as_ref()),
+            (Kind::Slow, &mut self.slow, slow),
+        ] {
+            match target.map(|target| Sink::open(target, kind.name())) {
+                Some(Ok(new)) => {
+                    *sink = Some(new);
+                    reports.forget(kind);
+                }
+                Some(Err(error)) => {
+                    reasons.push(format!("{error:#}; the one that was open stays in use"));
+                }
+                None => {}
+            }
+        }
+        (!reasons.is_empty()).then(|| reasons.join("; "))
+    }
 }
 
 /// When the failures of each log were reported.
@@ -219,6 +242,11 @@ impl FailureReports {
         }
         is_due
     }
+
+    /// Has the next failure of this log reported.
+    fn forget(&mut self, kind: Kind) {
+        self.0[kind as usize] = None;
+    }
 }
 
 /// Writes the lines of each message until all senders are closed. Lines that cannot be written are
@@ -234,14 +262,7 @@ fn write_each(
         let (kind, lines) = match message {
             Message::Lines(kind, lines) => (kind, lines),
             Message::Reopen(reply_to) => {
-                let reason = match Sinks::open(config) {
-                    Ok(new) => {
-                        sinks = new;
-                        reports = FailureReports::default();
-                        None
-                    }
-                    Err(error) => Some(format!("{error:#}; the one that was open stays in use")),
-                };
+                let reason = sinks.reopen(config, &mut reports);
                 if let Some(reason) = &reason {
                     tracing::error!("{reason}");
                 }
@@ -429,6 +450,35 @@ mod tests {
         let reason = log.reopen().unwrap();
         assert!(reason.contains("the one that was open stays in use"), "{reason}");
         log.finish(Duration::from_secs(60));
+    }
+
+    /// Regression: a slow log that could not be opened again kept the access log from being rotated, and the other way
+    /// round.
+    #[test]
+    fn each_log_is_opened_again_whatever_is_wrong_with_the_other() {
+        for (failing, good) in [("slow", "all"), ("all", "slow")] {
+            let directory = tempfile::tempdir().unwrap();
+            let path_of = |name: &str| directory.path().join(name).join("log");
+            for name in ["slow", "all"] {
+                std::fs::create_dir(directory.path().join(name)).unwrap();
+            }
+            let slow = LogTarget::File(path_of("slow"));
+            let config = LogConfig {
+                slow: Some(SlowLog { target: slow, threshold: Duration::ZERO }),
+                ..LogConfig::clf(LogTarget::File(path_of("all")))
+            };
+            let log = Log::start(&config).unwrap();
+            std::fs::remove_dir_all(directory.path().join(failing)).unwrap();
+            std::fs::remove_file(path_of(good)).unwrap();
+            let reason = log.reopen().unwrap();
+            assert_eq!(reason.matches("stays in use").count(), 1, "{reason}");
+            let mut writer = log.writer();
+            writer.write(&DateCache::new(0), &entry(b"GET / HTTP/1.1"));
+            writer.hand_over();
+            drop(writer);
+            log.finish(Duration::from_secs(60));
+            assert!(std::fs::read_to_string(path_of(good)).unwrap().contains("GET / "), "{good}");
+        }
     }
 
     #[test]

@@ -7,6 +7,8 @@ mod replace;
 mod upgrade;
 mod view;
 
+pub(crate) use renew::Renewed;
+
 use crate::{
     admin::{Operator, SharedStores, Stores, Tasks, web::Web},
     architecture::{

@@ -19,9 +19,9 @@ or why nothing has.
 
 Exit status: 0 when it was done, 1 when the server refused, with its reason on
 standard error: then nothing has changed, except that the access log was opened
-anew. It is also 1 if a worker does not confirm a reload in time; the message
-says that the new configuration is in force. 2 for a command line that is not
-understood, 3 when no server answers.";
+anew. It is also 1 if a worker does not confirm a reload in time, or if a log
+cannot be opened anew; the message says what is done. 2 for a command line that
+is not understood, 3 when no server answers.";
 
 const RELOAD_EXAMPLES: &str = "\
 Example:

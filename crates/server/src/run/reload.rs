@@ -1,14 +1,16 @@
 //! SIGHUP and `pollux ctl reload`: configuration, certificates and logs.
 
 use super::{redirect, service_manager};
-use crate::{Reload, Server, reload::NoConfirmation};
+use crate::{Reload, Server, reload::NoConfirmation, server::Renewed};
+use anyhow::anyhow;
 
 /// Reads everything again and logs the result. Returns a line for each change. `other` is the
 /// listener of `--redirect-http`, which writes the same logs.
 ///
 /// # Errors
 /// A configuration or a certificate cannot be used. Nothing has changed then, except that the access
-/// log has been opened again; after [`NoConfirmation`] everything has changed.
+/// log has been opened again; after [`NoConfirmation`] everything has changed. Or a log cannot be opened again, and
+/// everything else is done.
 pub(super) fn renew(
     server: &mut Server,
     other: Option<&mut Server>,
@@ -29,26 +31,37 @@ pub(super) fn renew(
             let kept = if is_in_force(&error) { "" } else { "its former limits stay in use: " };
             let message = format!("redirect-http: {kept}{error:#}");
             match &mut outcome {
-                Ok(changes) => changes.push(message),
+                Ok(renewed) => renewed.changes.push(message),
                 Err(_) => tracing::error!("reload: {message}"),
             }
         }
         outcome
     });
-    match &outcome {
-        Ok(changes) if changes.is_empty() => {
-            tracing::info!("reload: nothing has changed, and there is no access log to open anew")
-        }
-        Ok(changes) => {
-            for change in changes {
+    let outcome = match outcome {
+        Ok(Renewed { changes, log_failure }) => {
+            if changes.is_empty() && log_failure.is_none() {
+                tracing::info!(
+                    "reload: nothing has changed, and there is no access log to open anew"
+                );
+            }
+            for change in &changes {
                 tracing::info!("reload: {change}");
             }
+            match log_failure {
+                None => Ok(changes),
+                // The log has reported it.
+                Some(failure) => Err(anyhow!("{failure}; the rest of the reload is done")),
+            }
         }
-        Err(error) if is_in_force(error) => tracing::error!("reload: {error:#}"),
+        Err(error) if is_in_force(&error) => {
+            tracing::error!("reload: {error:#}");
+            Err(error)
+        }
         Err(error) => {
             tracing::error!("reload: the former configuration stays in use: {error:#}");
+            Err(error)
         }
-    }
+    };
     service_manager::ready();
     outcome
 }

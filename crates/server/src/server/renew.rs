@@ -40,14 +40,22 @@ pub(super) fn statistics_of(caches: &SharedStores) -> Option<pollux_cache::Stati
     caches.lock().unwrap_or_else(PoisonError::into_inner).statistics()
 }
 
+/// What a reload has done.
+#[derive(Debug)]
+pub(crate) struct Renewed {
+    /// The changes, one line for each.
+    pub(crate) changes: Vec<String>,
+    /// Why a log was not opened again; it is in the server's messages, too.
+    pub(crate) log_failure: Option<String>,
+}
+
 impl Server {
     /// Returns the next task that an operator has sent for the main thread.
     pub(crate) fn next_task(&self) -> Option<PendingTask> {
         self.tasks.as_ref().and_then(Tasks::next)
     }
 
-    /// Reads certificates and configuration again, and opens the log again. Returns the changes, one line
-    /// for each.
+    /// Reads certificates and configuration again, and opens the logs again.
     ///
     /// # Errors
     /// The configuration or the certificates cannot be used, or a change needs a restart. The
@@ -56,7 +64,7 @@ impl Server {
     pub(crate) fn renew(
         &mut self,
         reload: Option<&mut (dyn Reload + '_)>,
-    ) -> anyhow::Result<Vec<String>> {
+    ) -> anyhow::Result<Renewed> {
         // First, because the rotation of logs depends on it, whatever is wrong with the rest.
         let log = self.renew_log();
         let mut changes = Vec::new();
@@ -100,24 +108,31 @@ impl Server {
             tls.use_authorities(authorities);
             changes.push("tls-client-ca: read again".into());
         }
-        changes.extend(log);
-        if changes.is_empty() && self.config.is_none() {
+        let log_failure = match log {
+            Some(Ok(line)) => {
+                changes.push(line.into());
+                None
+            }
+            Some(Err(failure)) => Some(failure),
+            None => None,
+        };
+        if changes.is_empty() && log_failure.is_none() && self.config.is_none() {
             self.refuse_reload()?;
         }
         confirmation.context(NoConfirmation)?;
-        Ok(changes)
+        Ok(Renewed { changes, log_failure })
     }
 
-    /// Opens the logs again, after log rotation has moved their files away. Returns the line about it; `None` if there
-    /// is no log.
-    pub(super) fn renew_log(&self) -> Option<String> {
+    /// Opens the logs again, after log rotation has moved their files away. Returns the line about it, or the reason
+    /// why not; `None` if there is no log.
+    pub(super) fn renew_log(&self) -> Option<Result<&'static str, String>> {
         let failure = match (&self.log, &self.worker_set) {
             (Some(log), _) => log.reopen(),
             // The process that writes reports a failure itself.
             (None, WorkerSet::Processes(processes)) if processes.reopen_log() => None,
             _ => return None,
         };
-        Some(failure.unwrap_or_else(|| "access-log: opened again".into()))
+        Some(failure.map_or(Ok("access-log: opened again"), Err))
     }
 
     /// Changes the configuration of all workers to this one.

@@ -146,6 +146,32 @@ fn a_refused_reload_opens_the_log_again() {
     assert!(!fs::read_to_string(&moved).unwrap().contains("GET /large "));
 }
 
+/// Regression: a slow log that could not be opened again kept the access log from being rotated, and the command
+/// succeeded.
+#[test]
+fn a_log_that_cannot_be_opened_again_fails_the_reload_and_nothing_else() {
+    let folder = Folder::new();
+    folder.write("", "root = \"a\"");
+    let [log, moved, slow] = ["log", "log.1", "slow"].map(|name| folder.0.path().join(name));
+    fs::create_dir(&slow).unwrap();
+    let slow_log = slow.join("log");
+    let arguments =
+        ["--access-log", log.to_str().unwrap(), "--slow-log", slow_log.to_str().unwrap()];
+    let server = folder.serve(&arguments);
+    fs::rename(&log, &moved).unwrap();
+    fs::remove_dir_all(&slow).unwrap();
+    folder.write("", "root = \"b\"");
+    let reason = refused(&folder.ctl("reload"));
+    assert!(reason.contains("slow/log: "), "{reason}");
+    assert!(reason.contains("the rest of the reload is done"), "{reason}");
+    assert_eq!(server.client().get("/").text(), "site b\n");
+    fs::create_dir(&slow).unwrap();
+    assert!(printed(&folder.ctl("reload")).contains("access-log: opened again"));
+    server.stop();
+    assert!(fs::read_to_string(&log).unwrap().contains("GET / "));
+    assert_eq!(fs::read_to_string(&moved).unwrap(), "");
+}
+
 /// Regression: each new connection closed one idle connection, so that a server with new clients stayed above a limit
 /// that a reload had lowered; and the log named the number of open connections as the limit.
 #[test]
