@@ -7,7 +7,7 @@
 //! | `/metrics` | Prometheus text, or OpenMetrics for a client that accepts it |
 //! | `/stats.json` | the statistics line that SIGUSR1 prints with `--json` |
 //! | `/events` | the page's rows once a second, as server-sent events |
-//! | `/healthz` | 200 while every worker runs, else 503 |
+//! | `/healthz` | 503 if a worker has ended that no stop was requested of, else 200 |
 //! | `/readyz` | 200 while connections are accepted, 503 once a stop was requested |
 //!
 //! It only reads, and accepts only GET and HEAD. A separate thread accepts connections, and each

@@ -238,6 +238,29 @@ fn the_page_has_rows_of_the_hub_where_there_is_one() {
     site.server.stop(Duration::ZERO).unwrap();
 }
 
+/// Regression: during a stop the workers without connections end, and monitoring was told to restart the server.
+#[test]
+fn a_stop_is_no_failure_of_workers() {
+    let mut site = site(|config| config.workers = 3);
+    let large = std::fs::File::create(site.directory.path().join("large")).unwrap();
+    large.set_len(256 << 20).unwrap();
+    // A download that its client does not go on reading keeps one worker until the grace is over.
+    let mut client = TcpStream::connect(site.site()).unwrap();
+    client.write_all(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    client.read_exact(&mut [0; 9]).unwrap();
+    site.server.begin_stop(PATIENCE * 3);
+    let metrics = wait_for("two workers to end", || {
+        let metrics = get(site.admin(), "/metrics");
+        metrics.contains("\npollux_workers 1\n").then_some(metrics)
+    });
+    // The alert PolluxWorkersEnded compares these two.
+    assert!(metrics.contains("\npollux_workers_started 1\n"), "{metrics}");
+    assert!(get(site.admin(), "/healthz").ends_with("\r\n\r\nok\n"));
+    assert!(get(site.admin(), "/readyz").ends_with("\r\n\r\nstopping\n"));
+    drop(client);
+    site.server.stop(Duration::ZERO).unwrap();
+}
+
 #[test]
 fn a_unix_socket_is_removed_at_the_end() {
     let directory = tempfile::tempdir().unwrap();

@@ -95,8 +95,8 @@ fn process(snapshot: &Snapshot, all: &mut Vec<Family>) {
         gauge("pollux_workers", "Workers that run.", single(snapshot.running as u64)),
         gauge(
             "pollux_workers_started",
-            "Workers that were started, and should run.",
-            single(info.workers as u64),
+            "Workers that were started, and should run: during a stop, those that still do.",
+            single(snapshot.wanted as u64),
         ),
         counter(
             "pollux_workers_replaced",
@@ -362,6 +362,7 @@ mod tests {
             statistics,
             process: ProcessFigures::default(),
             running: 1,
+            wanted: 1,
             uptime: Duration::from_secs(1),
         }
     }

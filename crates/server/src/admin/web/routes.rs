@@ -47,7 +47,7 @@ pub(super) fn answer(
             whole(Status::Ok, "application/json", line.as_bytes())
         }
         "/healthz" => {
-            let (running, all) = (view.running(), view.info().workers);
+            let (running, all) = view.running_of();
             let healthy = running >= all;
             let text = if healthy {
                 "ok\n".to_owned()

@@ -46,6 +46,8 @@ pub(crate) struct Snapshot {
     pub(crate) statistics: Statistics,
     pub(crate) process: ProcessFigures,
     pub(crate) running: usize,
+    /// The number of workers that should run.
+    pub(crate) wanted: usize,
     /// The time since the start.
     pub(crate) uptime: Duration,
 }
@@ -68,6 +70,7 @@ impl ServerView {
             statistics: Statistics::default(),
             process: ProcessFigures::default(),
             running: info.workers,
+            wanted: info.workers,
             uptime: Duration::ZERO,
         };
         Self {
@@ -84,9 +87,12 @@ impl ServerView {
         &self.info
     }
 
-    /// Returns how many workers run.
-    pub(crate) fn running(&self) -> usize {
-        (self.running)()
+    /// Returns how many workers run, and how many should. During a stop a worker ends with its last connection, so that
+    /// only those that still run should.
+    pub(crate) fn running_of(&self) -> (usize, usize) {
+        let running = (self.running)();
+        // Read after the count: a worker that has ended for a stop is never counted as one that should run.
+        (running, if self.is_stopping() { running } else { self.info.workers })
     }
 
     /// Returns whether a stop was requested.
@@ -101,11 +107,13 @@ impl ServerView {
 
     /// Returns the present statistics.
     pub(crate) fn snapshot(&self) -> Snapshot {
+        let (running, wanted) = self.running_of();
         Snapshot {
             info: self.info.clone(),
             statistics: (self.figures)(),
             process: process::figures(),
-            running: self.running(),
+            running,
+            wanted,
             uptime: self.started_at.elapsed(),
         }
     }
