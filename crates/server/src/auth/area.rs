@@ -37,6 +37,24 @@ impl BasicAuth {
         self.plain_prefix() == other.plain_prefix()
     }
 
+    /// Returns the area whose password a request for `path` needs; `None` if it needs none.
+    pub(crate) fn of_path<'a>(
+        areas: impl Iterator<Item = &'a Self>,
+        path: &str,
+    ) -> Option<&'a Self> {
+        let mut scratch = Vec::new();
+        let path = SafePath::new(path.as_bytes(), &mut scratch).ok()?;
+        let path = plain(path.as_bytes().split(|byte| *byte == b'/'));
+        areas
+            .filter(|area| is_below(&path, &area.plain_prefix()))
+            .max_by_key(|area| area.plain_prefix().len())
+    }
+
+    /// Returns whether this is the area of all paths for which there is no other one.
+    pub(crate) fn is_whole_site(&self) -> bool {
+        self.plain_prefix().is_empty()
+    }
+
     /// Returns the prefix in the form that [`plain`] returns.
     fn plain_prefix(&self) -> Vec<u8> {
         plain(self.prefix.as_bytes().split(|byte| *byte == b'/'))
@@ -156,11 +174,13 @@ impl Areas {
     }
 
     fn area_of(&self, path: &[u8]) -> Option<usize> {
-        let has = |area: &Area| {
-            path.strip_prefix(&*area.prefix).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-        };
-        self.all.iter().position(has)
+        self.all.iter().position(|area| is_below(path, &area.prefix))
     }
+}
+
+/// Returns whether `path` is `prefix` or below it; both have the form that [`plain`] returns.
+fn is_below(path: &[u8], prefix: &[u8]) -> bool {
+    path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
 /// Converts decoded segments into a form for comparison: paths that an origin or a file system could take for

@@ -378,6 +378,28 @@ fn pages_that_are_missing_are_warned_of() {
     assert_eq!(keys, expected, "{warnings:?}");
 }
 
+/// Regression: a fallback in a prefix with passwords was sent without a password for every other path.
+#[test]
+fn a_fallback_that_needs_a_password_is_refused() {
+    for (areas, fallback, is_refused) in [
+        ("\"/app=u\"", "/app/index.html", true),
+        ("\"/app=u\"", "/%61pp/", true),
+        ("\"/app=u\"", "/x/../APP/index.html", true),
+        ("\"u\", \"/app=v\"", "/app/index.html", true),
+        ("\"u\"", "/app/index.html", false),
+        ("\"u\", \"/app=v\"", "/index.html", false),
+        ("\"/app=u\"", "/apple/index.html", false),
+        ("", "/app/index.html", false),
+    ] {
+        let text =
+            format!("[[site]]\nroot = \".\"\nbasic-auth = [{areas}]\nfallback = \"{fallback}\"\n");
+        let faults = Config::parse("a", &text).unwrap().validate().err().unwrap_or_default();
+        let keys: Vec<_> = faults.iter().map(Fault::key_name).collect();
+        let expected: &[&str] = if is_refused { &["site[0].fallback"] } else { &[] };
+        assert_eq!(keys, expected, "{areas} {fallback}");
+    }
+}
+
 #[test]
 fn a_hub_is_something_to_serve() {
     let directory = tempfile::tempdir().unwrap();

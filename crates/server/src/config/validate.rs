@@ -325,6 +325,7 @@ impl SiteSection {
             "leave out `compress`, or give `cache-size` (--cache-size) a size",
         );
         self.check_passwords(index, faults);
+        self.check_password_of_fallback(index, faults);
         self.check_cors(index, faults);
         self.check_fields(index, faults);
         for service in [
