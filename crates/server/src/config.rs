@@ -52,6 +52,7 @@ pub use value::{
     Store, StoreConnections, Symlinks, Text, Time, Timeouts, TlsConfig, TlsVersion, UserSpec,
 };
 pub(crate) use value::{ONLY_FILES, PROXY_NAMES, is_proxy_name};
+pub(crate) use warnings::date_faults;
 
 use pollux_http::Limits;
 use schemars::JsonSchema;

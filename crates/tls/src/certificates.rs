@@ -1,12 +1,15 @@
 //! The certificates of a server: read from files, chosen by the name that a client requests, read again
 //! when the files change.
 
-use crate::{ACME_TLS_ALPN, ConfigError, error::webpki_error, pem_file, server::self_signed_pair};
+use crate::{
+    ACME_TLS_ALPN, ConfigError, OutsideValidity, ValidityFault, error::webpki_error, pem_file,
+    server::self_signed_pair,
+};
 use rustls::{
     InconsistentKeys,
     crypto::CryptoProvider,
     pki_types::{
-        CertificateDer, PrivateKeyDer,
+        CertificateDer, PrivateKeyDer, UnixTime,
         pem::{self, PemObject as _},
     },
     server::{ClientHello, ResolvesServerCert},
@@ -240,6 +243,17 @@ impl Certificates {
         *watch = others.watch.into_inner().unwrap_or_else(PoisonError::into_inner);
         let names = others.current.into_inner().unwrap_or_else(PoisonError::into_inner);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
+    /// The certificates in files that clients refuse now because of their dates.
+    pub fn outside_validity(&self) -> Vec<OutsideValidity> {
+        let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = UnixTime::now();
+        let fault = |(source, in_use): (&Source, &Arc<CertifiedKey>)| {
+            let reason = ValidityFault::of(in_use.cert.first()?, now)?;
+            Some(OutsideValidity { file: source.files.chain.clone(), reason })
+        };
+        watch.sources.iter().zip(&watch.loaded).filter_map(fault).collect()
     }
 
     /// The default certificate, DER.

@@ -87,6 +87,7 @@ mod sys;
 mod table;
 mod ticket_store;
 mod tickets;
+mod validity;
 
 pub use certificates::{
     CERTIFICATES_MAX, CertificateFiles, CertificateSource, Certificates, RELOAD_INTERVAL, Reload,
@@ -119,3 +120,4 @@ pub use session::{
 pub use suite::{Cipher, Suite};
 pub use table::SessionTable;
 pub use tickets::{TICKET_PERIOD_S, TicketKeys};
+pub use validity::{OutsideValidity, ValidityFault};

@@ -2,8 +2,9 @@
 
 use pollux_tls::{
     ACME_TLS_ALPN, CertificateFiles, CertificateSource, Certificates, ClientSettings, Handshake,
-    Reload, ServerSettings, provider, read_roots, self_signed,
+    OutsideValidity, Reload, ServerSettings, ValidityFault, provider, read_roots, self_signed,
 };
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, ServerConfig, SignatureScheme,
     crypto::CryptoProvider,
@@ -73,6 +74,42 @@ fn shown_to(
         }
     }
     Some(client.peer_certificates().unwrap()[0].clone().into_owned())
+}
+
+/// Regression: nothing told that the dates of a certificate make clients refuse it, whoever has signed it.
+#[test]
+fn certificates_outside_their_validity_are_known() {
+    let directory = TempDir::new().unwrap();
+    let write = |years: (i32, i32), is_ca: bool| {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+        params.not_before = date_time_ymd(years.0, 1, 2);
+        params.not_after = date_time_ymd(years.1, 1, 2);
+        if is_ca {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        }
+        let files = ["pem", "key"].map(|end| directory.path().join(format!("{years:?}.{end}")));
+        fs::write(&files[0], params.self_signed(&key).unwrap().pem()).unwrap();
+        fs::write(&files[1], key.serialize_pem()).unwrap();
+        let [chain, key] = files;
+        CertificateFiles { chain, key }
+    };
+    for is_ca in [false, true] {
+        let files = [(2001, 4001), (2001, 2002), (4001, 4002)].map(|years| write(years, is_ca));
+        let certificates = Certificates::from_files(files.to_vec(), Arc::new(provider())).unwrap();
+        let expected = [
+            OutsideValidity {
+                file: files[1].chain.clone(),
+                reason: ValidityFault::ExpiredAt(1_009_929_600),
+            },
+            OutsideValidity {
+                file: files[2].chain.clone(),
+                reason: ValidityFault::ValidFrom(64_092_297_600),
+            },
+        ];
+        assert_eq!(certificates.outside_validity(), expected, "{is_ca}");
+    }
+    assert_eq!(self_signed(vec!["a.example".to_owned()]).unwrap().outside_validity(), []);
 }
 
 #[test]

@@ -328,6 +328,34 @@ fn files_that_are_missing_are_warned_of() {
     assert_eq!(keys, expected, "{warnings:?}");
 }
 
+/// Regression: a server with an expired certificate started without a word, and the check did not mention it.
+#[test]
+fn certificates_outside_their_validity_are_warned_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, years: (i32, i32)| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(years.0, 1, 2);
+        params.not_after = rcgen::date_time_ymd(years.1, 1, 2);
+        let pem = params.self_signed(&key).unwrap().pem() + &key.serialize_pem();
+        fs::write(directory.path().join(name), pem).unwrap();
+    };
+    write("good", (2001, 4001));
+    write("old", (2001, 2002));
+    write("new", (4001, 4002));
+    let file = directory.path().join("main.toml");
+    let text = "tls-cert = [\"good\", \"old\", \"new\"]\n[[site]]\nroot = \".\"\n";
+    fs::write(&file, text).unwrap();
+    let warnings = Config::load(&file).unwrap().0.file_warnings();
+    let [old, new] = &warnings[..] else { panic!("{warnings:?}") };
+    assert_eq!((old.key_name(), new.key_name()), ("tls-cert[1]".into(), "tls-cert[2]".into()));
+    let [in_old, in_new] = [
+        "old: the certificate has expired on Wed, 02 Jan 2002 00:00:00 GMT",
+        "new: the certificate is not valid before Tue, 02 Jan 4001 00:00:00 GMT",
+    ];
+    assert!(old.message.contains(in_old) && new.message.contains(in_new), "{warnings:?}");
+}
+
 /// Regression: the check found no fault, and the server did not start.
 #[test]
 fn folders_of_logs_and_stores_that_are_missing_are_warned_of() {

@@ -2,23 +2,40 @@
 
 use super::{Config, Fault, HubStoreConfig, Key, KeySource, LogTarget, SiteSection, Store};
 use crate::auth::Users;
-use pollux_http::path::SafePath;
-use pollux_tls::{Certificates, provider, read_roots};
+use pollux_http::{date, path::SafePath};
+use pollux_tls::{Certificates, OutsideValidity, ValidityFault, provider, read_roots};
 use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 
+/// Returns a text for each certificate that clients refuse now because of its dates: the file and the date.
+pub(crate) fn date_faults(certificates: &Certificates) -> Vec<String> {
+    let text = |OutsideValidity { file, reason }: OutsideValidity| {
+        let (what, second) = match reason {
+            ValidityFault::ExpiredAt(second) => ("has expired on", second),
+            ValidityFault::ValidFrom(second) => ("is not valid before", second),
+        };
+        let date = date::format(second);
+        let date = String::from_utf8_lossy(&date);
+        format!("{}: the certificate {what} {date}: clients refuse it", file.display())
+    };
+    certificates.outside_validity().into_iter().map(text).collect()
+}
+
 impl Config {
-    /// Returns warnings for certificates that cannot be used with their keys, for files of authorities that cannot be
-    /// read, for roots that are not directories, for passwords and keys of the hub that cannot be used, for folders of
-    /// logs and stores that are missing, and for other files that are missing, pages of sites included. The configuration
-    /// may be meant for another machine, so these are not faults.
+    /// Returns warnings for certificates that cannot be used with their keys or are not valid now, for files of
+    /// authorities that cannot be read, for roots that are not directories, for passwords and keys of the hub that
+    /// cannot be used, for folders of logs and stores that are missing, and for other files that are missing, pages of
+    /// sites included. The configuration may be meant for another machine, so these are not faults.
     pub fn file_warnings(&self) -> Vec<Fault> {
         let mut warnings = Vec::new();
         for list in self.certificate_lists() {
             for (number, pair) in list.pairs().into_iter().enumerate() {
-                if let Err(error) = Certificates::from_files(vec![pair], Arc::new(provider())) {
-                    let key = list.key(&[Key::Name("tls-cert"), Key::Index(number)]);
-                    warnings.push(Fault::at(&key, error.to_string(), ""));
-                }
+                let read = Certificates::from_files(vec![pair], Arc::new(provider()));
+                let faults = read.map_or_else(
+                    |error| vec![error.to_string()],
+                    |certificates| date_faults(&certificates),
+                );
+                let key = list.key(&[Key::Name("tls-cert"), Key::Index(number)]);
+                warnings.extend(faults.into_iter().map(|fault| Fault::at(&key, fault, "")));
             }
         }
         let mut read = |path: Option<&Path>, key: &[Key<'static>]| {

@@ -94,6 +94,36 @@ fn a_reload_adds_a_site_with_its_certificate() {
     assert!(get(folder, &server, "b").0);
 }
 
+/// Regression: neither the start nor a reload told that clients refuse a certificate because of its dates.
+#[test]
+fn a_certificate_outside_its_validity_is_warned_of() {
+    let folder = folder();
+    let folder = folder.path();
+    let write_certificate = |years: (i32, i32)| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(years.0, 1, 2);
+        params.not_after = rcgen::date_time_ymd(years.1, 1, 2);
+        fs::write(folder.join("a.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+        fs::write(folder.join("a.key"), key.serialize_pem()).unwrap();
+    };
+    write(folder, A);
+    write_certificate((2001, 2002));
+    let server = start(folder, &[]);
+    let expired = "a.pem: the certificate has expired on Wed, 02 Jan 2002 00:00:00 GMT";
+    let text = server.stderr_text();
+    assert!(text.contains("WARN") && text.contains(expired), "{text}");
+    write_certificate((4001, 4002));
+    assert!(reload(folder).status.success());
+    let text = server.stderr_text();
+    let early = "a.pem: the certificate is not valid before Tue, 02 Jan 4001 00:00:00 GMT";
+    assert!(text.contains(early), "{text}");
+    let output =
+        Command::new(POLLUX).args(["config", "check"]).arg(folder.join("p.toml")).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains(early), "{output:?}");
+}
+
 #[test]
 fn a_reload_that_cannot_be_done_changes_no_certificate() {
     let folder = folder();

@@ -1,7 +1,7 @@
 //! The settings of a TLS server, and the data that is prepared from them before workers start.
 
 use super::kernel::KernelTls;
-use crate::config::{ClientCertificates, KernelTlsMode, TlsConfig};
+use crate::config::{ClientCertificates, KernelTlsMode, TlsConfig, date_faults};
 use anyhow::Context as _;
 use pollux_acme::{Challenge, StateDir};
 use pollux_tls::{
@@ -23,8 +23,8 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Reads the certificates, and makes the ticket keys. Must be called before there are workers: they
-    /// share both.
+    /// Reads the certificates, warns of those whose dates clients refuse, and makes the ticket keys. Must be called
+    /// before there are workers: they share certificates and keys.
     ///
     /// # Errors
     /// The error names the file at fault; or the kernel must encrypt and cannot, or there is no place for the secrets.
@@ -42,7 +42,9 @@ impl Tls {
             tracing::info!("a certificate that signs itself, SHA-256 fingerprint {fingerprint}");
             certificates
         } else {
-            provided(config)?
+            let certificates = provided(config)?;
+            warn_of_dates(&certificates);
+            certificates
         };
         let mut alpn = vec![b"http/1.1".to_vec()];
         if config.acme.as_ref().is_some_and(|acme| acme.challenges.contains(&Challenge::TlsAlpn01))
@@ -106,7 +108,10 @@ impl Tls {
     pub(crate) fn look_for_new_certificates(&self) {
         match self.certificates.reload_if_changed() {
             Reload::Unchanged => {}
-            Reload::Done => tracing::info!("new certificates are in use"),
+            Reload::Done => {
+                tracing::info!("new certificates are in use");
+                warn_of_dates(&self.certificates);
+            }
             Reload::Rejected(reason) => tracing::error!(
                 "some new certificates cannot be used, their former ones stay in use: {reason}"
             ),
@@ -117,8 +122,9 @@ impl Tls {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Uses other certificates from now on.
+    /// Uses other certificates from now on, and warns of those whose dates clients refuse.
     pub fn replace(&self, certificates: Certificates) {
+        warn_of_dates(&certificates);
         self.certificates.replace(certificates);
     }
 
@@ -152,6 +158,12 @@ impl Tls {
     /// Verifies the certificates of new connections with other authorities from now on.
     pub(crate) fn use_authorities(&self, config: Arc<rustls::ServerConfig>) {
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
+    }
+}
+
+fn warn_of_dates(certificates: &Certificates) {
+    for fault in date_faults(certificates) {
+        tracing::warn!("{fault}");
     }
 }
 
