@@ -93,6 +93,8 @@ pub(crate) fn describe(fault: &Fault) -> String {
     }
     let key = fault.key.iter().rev().find_map(|key| match key {
         Key::Name("root") => Some("DIR: ".to_owned()),
+        // Only a file has several sites.
+        Key::Name("site") => Some("[[site]]: ".to_owned()),
         Key::Name(name) => {
             let is_of_hub = fault.key.first() == Some(&Key::Name("hub")) && *name != "hub";
             Some(format!("--{}{name}: ", if is_of_hub { "hub-" } else { "" }))
@@ -139,6 +141,17 @@ mod tests {
             let fault = Fault { key: key.to_vec(), message: "x".into(), ..Fault::default() };
             assert_eq!(describe(&fault), expected);
         }
+    }
+
+    /// Regression: the message named a flag `--site`, which does not exist.
+    #[test]
+    fn too_many_sites_are_a_fault_of_the_tables() {
+        let text = "[[site]]\nroot = \"a\"\n".repeat(1025);
+        let faults = Config::parse("a", &text).unwrap().validate().unwrap_err();
+        let texts: Vec<_> = faults.iter().map(describe).collect();
+        let is_named = |text: &String| text.starts_with("[[site]]: 1025 sites are more than 1024");
+        assert!(texts.iter().any(is_named), "{texts:?}");
+        assert!(!texts.iter().any(|text| text.contains("--site:")), "{texts:?}");
     }
 
     #[test]
