@@ -59,7 +59,7 @@ pub(crate) fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     split(value).filter(|member| !member.is_empty())
 }
 
-/// Splits at commas outside of quoted strings, and trims each piece. After an unterminated quote every
+/// Splits at the commas that are not in quoted strings, and trims each piece. After an unterminated quote every
 /// comma separates, because a prohibition may follow it.
 pub(crate) fn split(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(value);

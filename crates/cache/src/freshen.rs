@@ -22,7 +22,7 @@ use pollux_http::{
 
 impl Shard {
     /// Handles a 304 to a validation request of this cache (§4.3.3, §4.3.4).
-    pub(super) fn handle_not_modified(
+    pub(crate) fn handle_not_modified(
         &mut self,
         ticket: Ticket,
         request: &Request<'_>,
@@ -78,11 +78,11 @@ impl Shard {
     ) -> Object {
         let status = old.header().status;
         let of_reply = ResponseMetadata::read(status, reply.fields(), &self.config);
-        // Collected, because each stored field is compared with all of them. They are as many as a
-        // head may have.
         // A strong tag does not identify the bytes that are stored under a weak one (§4.3.4).
         let is_weak = old.etag().is_some_and(|etag| etag.weak);
         let updates_old = |field: &Field<'_>| updates(field) && !(is_weak && field.is(b"etag"));
+        // Collected, because each stored field is compared with all of them. They are as many as a
+        // head may have.
         let new_fields: Vec<_> = reply.forwarded().filter(updates_old).collect();
         let mut fields = Vec::new();
         for field in Fields::new(old.fields()) {
@@ -160,7 +160,7 @@ impl Shard {
 
     /// Compares a response to HEAD with the stored response (§4.3.5): updates its fields if both
     /// have the same validators and length, and removes it otherwise.
-    pub(super) fn freshen_by_head(
+    pub(crate) fn freshen_by_head(
         &mut self,
         hash: u64,
         key: &[u8],

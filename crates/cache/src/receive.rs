@@ -133,12 +133,13 @@ impl Shard {
             self.freshen_by_head(hash, &key, request, reply, exchange);
         }
         if !may_store {
-            let metadata = ResponseMetadata::read(reply.status, reply.fields(), &self.config);
             let fetching = self.end(ticket);
-            let were_replaced = fetching.is_some_and(|fetching| fetching.conditions_replaced);
             let mut decision = self.forward_uncached(status);
-            if were_replaced && is_not_modified(request, &metadata, exchange.now) {
-                decision.source = ResponseSource::NotModified;
+            if fetching.is_some_and(|fetching| fetching.conditions_replaced) {
+                let metadata = ResponseMetadata::read(reply.status, reply.fields(), &self.config);
+                if is_not_modified(request, &metadata, exchange.now) {
+                    decision.source = ResponseSource::NotModified;
+                }
             }
             return decision;
         }
@@ -179,7 +180,7 @@ impl Shard {
     }
 
     /// Repeats the request without conditions.
-    pub(super) fn refetch_unconditionally(
+    pub(crate) fn refetch_unconditionally(
         &mut self,
         ticket: Ticket,
         status: CacheStatus,

@@ -158,8 +158,8 @@ fn put_codings<'b>(lines: impl Iterator<Item = Field<'b>>, out: &mut Vec<u8>) {
         }
         members.push(coding);
     }
-    let name = |member: &[u8]| member.iter().position(|&b| b == b';').unwrap_or(member.len());
-    let mut names: Vec<&[u8]> = members.iter().map(|member| &member[..name(member)]).collect();
+    let name_len = |member: &[u8]| member.iter().position(|&b| b == b';').unwrap_or(member.len());
+    let mut names: Vec<&[u8]> = members.iter().map(|member| &member[..name_len(member)]).collect();
     names.sort_unstable();
     if names.windows(2).all(|two| two[0] != two[1]) {
         members.sort_unstable();

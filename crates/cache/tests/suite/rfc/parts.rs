@@ -380,8 +380,8 @@ fn rfc_9110_13_1_5_a_date_of_the_second_of_the_response_is_no_strong_validator()
             at(sent)
         );
         harness.get("/", "", &reply(200, &fields, WHOLE));
-        let asked = format!("Range: bytes=0-3\r\nIf-Range: {changed}\r\n");
-        let got = harness.get("/", &asked, "");
+        let request_fields = format!("Range: bytes=0-3\r\nIf-Range: {changed}\r\n");
+        let got = harness.get("/", &request_fields, "");
         assert_eq!((got.is_hit(), got.status), (true, expected));
     }
 }
