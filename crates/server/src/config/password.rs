@@ -1,25 +1,7 @@
-//! Hides passwords in values that are shown: other people may see the terminal or read the log. Checks that no file
-//! that needs a password is a fallback.
+//! Hides passwords in values that are shown: other people may see the terminal or read the log.
 
-use super::{BasicAuth, Key, SiteSection, validate::Faults};
 use pollux_guestbook::redis::Url;
 use toml::Value;
-
-impl SiteSection {
-    /// Checks that the fallback is not in an area with passwords of its own: it is sent for paths outside of the area.
-    pub(super) fn check_password_of_fallback(&self, index: usize, faults: &mut Faults) {
-        let key = [Key::Name("site"), Key::Index(index), Key::Name("fallback")];
-        let areas = || self.basic_auth.iter().map(|area| &area.value);
-        let area = self.fallback.as_deref().and_then(|path| BasicAuth::of_path(areas(), path));
-        faults.check(
-            area.is_none_or(BasicAuth::is_whole_site),
-            &key,
-            "this file needs a password, and the fallback is sent without it for paths that need none",
-            "use a file outside of the prefixes of `basic-auth` (--basic-auth), or require the password at all paths \
-             (`FILE` without a prefix)",
-        );
-    }
-}
 
 /// Returns the value of a key without the login of a Redis server. In a table, this applies to all keys.
 pub fn without_password(key: &str, value: &Value) -> Value {

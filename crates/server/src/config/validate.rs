@@ -2,8 +2,8 @@
 
 use super::{Config, Fault, HubSection, Key, SiteSection, Text, UserSpec, value::Size};
 use crate::config::{
-    Architecture, Cors, HostPolicy, LogFormat, ONLY_FILES, PROXY_NAMES, Store, is_proxy_name,
-    is_realm_name,
+    Architecture, BasicAuth, Cors, HostPolicy, LogFormat, ONLY_FILES, PROXY_NAMES, Store,
+    is_proxy_name, is_realm_name,
 };
 use pollux_http::host::Authority;
 use std::{collections::HashMap, time::Duration};
@@ -392,6 +392,20 @@ impl SiteSection {
             "with credentials, every page that a visitor opens could read what is meant for the visitor alone; \
              browsers refuse that",
             "name the origins in `cors` (--cors) instead of `*`",
+        );
+    }
+
+    /// Checks that the fallback is not in an area with passwords of its own: it is sent for other paths, too.
+    fn check_password_of_fallback(&self, index: usize, faults: &mut Faults) {
+        let key = [Key::Name("site"), Key::Index(index), Key::Name("fallback")];
+        let areas = || self.basic_auth.iter().map(|area| &area.value);
+        let area = self.fallback.as_deref().and_then(|path| BasicAuth::of_path(areas(), path));
+        faults.check(
+            area.is_none_or(BasicAuth::is_whole_site),
+            &key,
+            "this file needs a password, and the fallback is sent without it for paths that need none",
+            "use a file that is not below a prefix of `basic-auth` (--basic-auth), or require the password at all paths \
+             (`FILE` without a prefix)",
         );
     }
 
