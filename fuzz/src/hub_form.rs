@@ -10,19 +10,22 @@ use pollux_hub::{
     update::Publication,
 };
 
-/// The input is the dialect, and the body of a form, which is also read as a query.
+const DIALECTS: [Dialect; 3] = [Dialect::Zero, Dialect::One, Dialect::Both];
+
+/// The input is the dialects of publisher and hub, and the body of a form, which is also read as a query.
 pub fn check(data: &[u8]) {
     let Some((&first, body)) = data.split_first() else { return };
-    let dialect = [Dialect::Zero, Dialect::One, Dialect::Both][usize::from(first % 3)];
+    let [dialect, served] = [first % 3, first / 3 % 3].map(|number| DIALECTS[usize::from(number)]);
     let hub = HubUrl::parse("https://hub.example/.well-known/mercure").expect("a URL");
     let limits = Limits { update_bytes: 64 << 10, ..Limits::default() };
-    if let Ok(publication) = form::parse(body, dialect, dialect, &hub, &limits) {
+    if let Ok(publication) = form::parse(body, dialect, served, &hub, &limits) {
         check_bounds(&publication, dialect, &hub);
+        assert!(!served.one() || publication.event_type.as_deref() != Some("mercure"));
         let mut written = write(&publication);
         // The planted fault: the last byte is lost.
         written.truncate(written.len() - usize::from(crate::planted()));
         let limits = Limits { update_bytes: usize::MAX, ..limits };
-        let again = form::parse(&written, dialect, dialect, &hub, &limits);
+        let again = form::parse(&written, dialect, served, &hub, &limits);
         assert_eq!(again.as_ref(), Ok(&publication), "{}", written.escape_ascii());
     }
     if let Ok(parsed) = query::parse(body, dialect, &limits) {
