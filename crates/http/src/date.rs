@@ -39,7 +39,7 @@ pub fn parse(text: &[u8]) -> Option<u64> {
 }
 
 fn parse_plain(text: &[u8]) -> Option<u64> {
-    // Only in the form of RFC 850 the name of the day has more than three letters.
+    // The form of RFC 850 alone has the full name of the day: the other two forms have a comma or a space here.
     let is_rfc_850 = text.get(3).is_some_and(u8::is_ascii_alphabetic);
     let with_year = if is_rfc_850 { Some(with_full_year(text, this_year())?) } else { None };
     let text = with_year.as_ref().map_or(text, |date| &date[..]);

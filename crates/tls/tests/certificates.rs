@@ -76,7 +76,8 @@ fn shown_to(
     Some(client.peer_certificates().unwrap()[0].clone().into_owned())
 }
 
-/// Regression: nothing told that the dates of a certificate make clients refuse it, whoever has signed it.
+/// Regression: the server used an expired certificate without a warning. The dates count whoever has signed the
+/// certificate.
 #[test]
 fn certificates_outside_their_validity_are_known() {
     let directory = TempDir::new().unwrap();

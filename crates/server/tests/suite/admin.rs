@@ -238,7 +238,8 @@ fn the_page_has_rows_of_the_hub_where_there_is_one() {
     site.server.stop(Duration::ZERO).unwrap();
 }
 
-/// Regression: during a stop the workers without connections end, and monitoring was told to restart the server.
+/// Regression: workers without connections end during a stop, and `/healthz` then answered 503, which means that the
+/// server has to be restarted.
 #[test]
 fn a_stop_is_no_failure_of_workers() {
     let mut site = site(|config| config.workers = 3);

@@ -94,7 +94,7 @@ fn a_reload_adds_a_site_with_its_certificate() {
     assert!(get(folder, &server, "b").0);
 }
 
-/// Regression: neither the start nor a reload told that clients refuse a certificate because of its dates.
+/// Regression: the server used an expired certificate without a warning, at the start and at a reload.
 #[test]
 fn a_certificate_outside_its_validity_is_warned_of() {
     let folder = folder();

@@ -147,7 +147,7 @@ pub(super) fn rows(earlier: &Snapshot, now: &Snapshot) -> Vec<(&'static Row, Str
                 "hub_store" => store(statistics.hub.and_then(|hub| hub.store)),
                 "accept_pauses" => whole(counts[Counter::AcceptPauses]),
                 "log_dropped" => whole(counts[Counter::LogLinesDropped]),
-                "workers" => format!("{} of {}", now.running, now.info.workers),
+                "workers" => format!("{} of {}", now.running, now.wanted),
                 "uptime" => duration(now.uptime.as_secs()),
                 _ => none(),
             };
